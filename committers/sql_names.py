@@ -30,7 +30,17 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
-def is_average(expression: str, total: str, present: str) -> bool:
-    """True if this is how Postgres spells a column computed as the quotient of two others, NULL over no values."""
-    totals, presents = ((name, '"' + name.replace('"', '""') + '"') for name in (total, present))
-    return expression in [f"({one} / (NULLIF({other}, 0))::numeric)" for one in totals for other in presents]
+def unescaped(name: str) -> str:
+    """Return the identifier in double quotes, as it stands in a statement without placeholders."""
+    return quoted(name).replace("%%", "%")
+
+
+def average_of(total: str, present: str) -> str:
+    """Return SQL for the quotient of two columns, NULL over no values."""
+    return f"{unescaped(total)} / nullif({unescaped(present)}, 0)"
+
+
+def averages_spelled(total: str, present: str) -> tuple[str, ...]:
+    """Return the ways in which Postgres spells this quotient: a name stands in quotes only if it needs them."""
+    totals, presents = ((name, unescaped(name)) for name in (total, present))
+    return tuple(f"({one} / (NULLIF({other}, 0))::numeric)" for one in totals for other in presents)

@@ -34,6 +34,7 @@ def _tables(shape: TableShape) -> Iterator[dict[str, Any]]:
         "is_target": True,
         "keys": sorted(key.name for key in shape.keys),
         "columns": {column.name: column.type for column in shape.columns},
+        "computed": {one.name: {one.type: one.spelled} for one in shape.computed},
     }
     if shape.contributions is not None:
         yield {

@@ -9,11 +9,11 @@ import psycopg2
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from txtopo.committers.aggregate_committer import AggregateCommitter, Average
+from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.postgres.apply_counts import Applier, hash_of
 from txtopo.committers.postgres.transactions import run
-from txtopo.committers.protocol.count_tables import Column, TableShape
-from txtopo.committers.sql_names import is_average, quoted
+from txtopo.committers.protocol.count_tables import Column, Computed, TableShape
+from txtopo.committers.sql_names import quoted, unescaped
 from txtopo.core.values import Lead
 from txtopo.errors import ConfigurationError, Halted
 
@@ -64,13 +64,13 @@ class Table:
     columns: tuple[Column, ...]
     keys: tuple[Column, ...]
     append_only: bool = False
-    averages: tuple[Average, ...] = ()
-    """Further columns that the server computes."""
+    computed: tuple[Computed, ...] = ()
+    """Further columns."""
 
 
 def tables_of(shape: TableShape) -> tuple[Table, ...]:
     """Return the target, and the contribution table if the committer keeps one."""
-    target = Table(shape.table, shape.columns, shape.keys, averages=shape.averages)
+    target = Table(shape.table, shape.columns, shape.keys, computed=shape.computed)
     if shape.contribution_table is None:
         return (target,)
     added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
@@ -79,7 +79,7 @@ def tables_of(shape: TableShape) -> tuple[Table, ...]:
 
 def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
     """Return the statements that create a table as txtopo needs it, with its triggers."""
-    added = (_contributes(f"{_plain(schema)}.{_plain(table.name)}"),) if table.append_only else ()
+    added = (_contributes(f"{unescaped(schema)}.{unescaped(table.name)}"),) if table.append_only else ()
     return (*_created(schema, table), *added)
 
 
@@ -87,7 +87,7 @@ def _created(schema: str, table: Table) -> tuple[str, ...]:
     create = create_table(schema, table)
     if not table.append_only:
         return (create,)
-    name = f"{_plain(schema)}.{_plain(table.name)}"
+    name = f"{unescaped(schema)}.{unescaped(table.name)}"
     return (
         create,
         f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
@@ -131,7 +131,7 @@ def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *
                 next_command=FIX_TABLE,
             )
         _check_columns(f"{shape.schema}.{table}", [row[:2] for row in found if not row[5]], columns, ddl)
-        _check_averages(f"{shape.schema}.{table}", {row[0]: row[5] for row in found if row[5]}, wanted.averages, ddl)
+        _check_computed(f"{shape.schema}.{table}", {row[0]: row for row in found if row[5]}, wanted.computed, ddl)
         _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
         return
     if registered:
@@ -158,17 +158,11 @@ def table_problem(connection: Connection, shape: TableShape) -> str | None:
 
 def create_table(schema: str, table: Table) -> str:
     """Return the statement that creates a table as txtopo needs it."""
-    lines = [f"{_plain(column.name)} {column.type}{_not_null(column, table.keys)}" for column in table.columns]
-    # Computed by the server from exact numbers at each change: never a quotient that is added to.
-    lines += [
-        f"{_plain(one.column)} numeric generated always as ({_plain(one.total)} / nullif({_plain(one.present)}, 0)) "
-        f"stored"
-        for one in table.averages
-    ]
-    unique = ", ".join(_plain(key.name) for key in table.keys)
-    return (
-        f"create table {_plain(schema)}.{_plain(table.name)} ({', '.join(lines)}, unique nulls not distinct ({unique}))"
-    )
+    lines = [f"{unescaped(column.name)} {column.type}{_not_null(column, table.keys)}" for column in table.columns]
+    lines += [f"{unescaped(one.name)} {one.type} generated always as ({one.sql}) stored" for one in table.computed]
+    unique = ", ".join(unescaped(key.name) for key in table.keys)
+    name = f"{unescaped(schema)}.{unescaped(table.name)}"
+    return f"create table {name} ({', '.join(lines)}, unique nulls not distinct ({unique}))"
 
 
 def _not_null(column: Column, keys: Sequence[Column]) -> str:
@@ -176,21 +170,17 @@ def _not_null(column: Column, keys: Sequence[Column]) -> str:
     return "" if column.nullable or (column in keys and column.name != "txid") else " not null"
 
 
-def _plain(name: str) -> str:
-    return quoted(name).replace("%%", "%")
-
-
-def _check_averages(table: str, found: Mapping[str, str], averages: Sequence[Average], ddl: str) -> None:
-    """Check the columns that the server computes, by name -> expression."""
-    expected = {one.column: one for one in averages}
+def _check_computed(table: str, found: Mapping[str, Sequence[str]], computed: Sequence[Computed], ddl: str) -> None:
+    """Check the columns that the server computes, by name -> row of `list_columns`."""
+    expected = {one.name: one for one in computed}
     wrong = [f"{name} is not expected" for name in found if name not in expected]
-    wrong += [f"{name} numeric is missing" for name in expected if name not in found]
+    wrong += [f"{name} {one.type} is missing" for name, one in expected.items() if name not in found]
     for name, one in expected.items():
-        if name in found and not is_average(found[name], one.total, one.present):
-            wrong.append(f"{name} is computed as {found[name]}")
+        if name in found and (found[name][1] != one.type or found[name][5] not in one.spelled):
+            wrong.append(f"{name} {found[name][1]} is computed as {found[name][5]}")
     if wrong:
         raise Halted(
-            f"table {table} has other averages: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
+            f"table {table} has other computed columns: {'; '.join(wrong)}. txtopo would create it as: {ddl}",
             next_command=FIX_TABLE,
         )
 
@@ -217,17 +207,17 @@ def _check_unique(
 ) -> None:
     names = {key.name for key in keys}
     numbers = [column for column in shape.numbers if not column.nullable and column.name not in not_null]
-    name = f"{_plain(shape.schema)}.{_plain(table)}"
+    name = f"{unescaped(shape.schema)}.{unescaped(table)}"
     if numbers:
         # NULL + 1 is NULL: such a row would lose every later count.
-        sets = ", ".join(f"alter column {_plain(column.name)} set not null" for column in numbers)
+        sets = ", ".join(f"alter column {unescaped(column.name)} set not null" for column in numbers)
         raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=FIX_TABLE)
     for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
         if set(columns) == names and (
             nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
         ):
             return
-    unique = ", ".join(_plain(key.name) for key in keys)
+    unique = ", ".join(unescaped(key.name) for key in keys)
     raise Halted(
         f"table {name} needs one row for each key, NULL included; alter table {name} add unique nulls not distinct "
         f"({unique})",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.committers.aggregate_committer import AggregateCommitter, Average
-from txtopo.committers.sql_names import postgres_type, quoted
+from txtopo.committers.aggregate_committer import AggregateCommitter
+from txtopo.committers.sql_names import average_of, averages_spelled, postgres_type, quoted
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import unreachable
@@ -33,6 +33,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A column of a target that the server computes from others of the row: nobody writes it."""
+
+    name: str
+    type: str
+    """Name of the type, as `format_type` of Postgres writes it."""
+    sql: str
+    """How it is computed; always the same of the same row (immutable), in a statement without placeholders."""
+    spelled: tuple[str, ...]
+    """The ways in which the server may spell this."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableShape:
     """The tables of a counting committer: names and columns."""
 
@@ -42,8 +55,8 @@ class TableShape:
     keys: tuple[Column, ...]
     numbers: tuple[Column, ...]
     """The count first, then the aggregates."""
-    averages: tuple[Average, ...] = ()
-    """Columns of the target that the server computes."""
+    computed: tuple[Computed, ...] = ()
+    """Further columns of the target."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -78,7 +91,15 @@ def shape_of(component: CommitterComponent) -> TableShape:
         else:
             numbers.append(Column(column, postgres_type(_type(fields, field)), True, fold))
     contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
-    return TableShape(bolt.schema, bolt.name, contribution, keys, tuple(numbers), bolt.averages)
+    return TableShape(bolt.schema, bolt.name, contribution, keys, tuple(numbers), _computed(bolt))
+
+
+def _computed(bolt: AggregateCommitter) -> tuple[Computed, ...]:
+    # Of exact numbers at each change: never a quotient that is added to.
+    return tuple(
+        Computed(name, "numeric", average_of(total, present), averages_spelled(total, present))
+        for name, total, present in bolt.averages
+    )
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:

@@ -191,11 +191,18 @@ class CommitterContract:
                 assert rows_of(world, component) == history.expected(), f"seed {seed}, batch {history.txid}"
 
     def test_averages_are_those_of_the_batches_in_effect(self, world: TableWorld) -> None:
-        """Sum and number of values are taken back like any sum; nothing was added to a quotient."""
+        """Sum and number of values are taken back like any sum; nothing was added to a quotient. So a commit run leaves
+        what its batches one by one would have left (R20).
+        """
         component = sales(averages=True)
-        history = History(lead_on(world, component), component, random.Random(1))
-        for _ in range(self.STEPS):
-            history.step()
+        driver = lead_on(world, component)
+        assert driver.ledger.single_commits(driver.committers) is None
+        history = History(driver, component, random.Random(1))
+        for at in range(self.STEPS):
+            if at % 4 == 3:
+                history.run(3)
+            else:
+                history.step()
             assert rows_of(world, component) == history.expected(), f"batch {history.txid}"
 
     def test_a_minimum_that_was_taken_back_gives_way_to_the_next_one(self, world: TableWorld) -> None:
