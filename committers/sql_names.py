@@ -31,7 +31,7 @@ def quoted(name: str) -> str:
 
 
 def unescaped(name: str) -> str:
-    """Return the identifier in double quotes, as it stands in a statement without placeholders."""
+    """Return the identifier in double quotes, as a statement without placeholders has it."""
     return quoted(name).replace("%%", "%")
 
 
@@ -41,6 +41,6 @@ def average_of(total: str, present: str) -> str:
 
 
 def averages_spelled(total: str, present: str) -> tuple[str, ...]:
-    """Return the ways in which Postgres spells this quotient: a name stands in quotes only if it needs them."""
+    """Return the ways in which Postgres spells this quotient: a name has quotes only if it needs them."""
     totals, presents = ((name, unescaped(name)) for name in (total, present))
     return tuple(f"({one} / (NULLIF({other}, 0))::numeric)" for one in totals for other in presents)

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import psycopg2
 import psycopg2.extras
+import pyarrow as pa
 import pytest
 import sqlalchemy
 
 from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, sales
 from tests.contracts.ledger_driver import lead_on
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
+from txtopo import CountCommitter
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
 from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.committers.protocol.folds import refold
+from txtopo.core.fields import parse_fields
+from txtopo.core.values import Committed, CommitterResult
 from txtopo.errors import Halted
 from txtopo.reports.stored_description import committers_of
-from txtopo.topology.components import CommitterComponent
+from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.components import CommitterComponent, Subscription
+from txtopo.tuples.storable_keys import check_keys, text_bytes_max
 
 __all__ = ["one_database"]
 
@@ -129,6 +137,32 @@ class TestPostgresCommitters(CommitterContract):
         assert why is not None and "has column price_avg, which is numeric and generated" in why
         world.query(f"update {TABLE} set count = count + 1")
         assert any("whose price_avg is not price_avg_sum / price_avg_count" in said for said in world.audit(component))
+
+    @pytest.mark.parametrize("nullable", [True, False])
+    def test_the_longest_key_that_passes_fits_its_indexes(self, world: PostgresTables, nullable: bool) -> None:
+        """Also in the row that takes it back, which has one value more; bytes that nothing compresses."""
+        fields = parse_fields("url string, raw binary, exact decimal(38,0), sold timestamp, empty string")
+        keys = ["url", "raw", "exact", "sold", *(["empty"] if nullable else [])]
+        component = CommitterComponent(
+            name="pages", bolt=CountCommitter("pages", keys), input=Subscription(source="spout"), fields=fields
+        )
+        driver = lead_on(world, component)
+        schema = arrow_schema(component.result_fields)
+        room, chance = text_bytes_max(list(schema.types)[: len(keys)]), random.Random(1)
+        row = {
+            "url": "".join(chr(chance.randrange(33, 127)) for _ in range(room // 2)),
+            "raw": chance.randbytes(room - room // 2),
+            "exact": Decimal(10**38 - 1),
+            "sold": datetime(2026, 1, 1, tzinfo=UTC),
+            "empty": None,
+            "count": 1,
+        }
+        table = pa.Table.from_pylist([row], schema)
+        check_keys("pages", table, len(keys))
+        result = CommitterResult(committer="pages", arrived=1, rows=table, row_count=1, bytes=1)
+        for plan in (driver.ready(1), driver.redo(2, 1)):
+            assert isinstance(driver.commit(plan, results=(result,)), Committed)
+        assert [(row["url"], row["count"]) for row in world.table("public.pages")] == [(row["url"], 1)]
 
     def test_contributions_are_joined_by_hash_when_a_minimum_is_recomputed(self, world: PostgresTables) -> None:
         """Records are joined by sorting: a million contributions took longer than a statement may."""

@@ -342,11 +342,7 @@ def test_a_key_that_is_too_long_is_its_batchs_own_fault(changed: Changed, on_poi
     ended = changed.run("select 1", on_poison=on_poison)
 
     if on_poison == "halt":
-        assert (ended.code, "SQLSTATE 54000" in ended.words, "the longest key has 9002 bytes" in ended.words) == (
-            1,
-            True,
-            True,
-        ), ended
+        assert (ended.code, "key shop has 9,000 bytes" in ended.words) == (1, True), ended
         assert changed.states() == ["applied", "applied"]
     else:
         assert ended.code == 0

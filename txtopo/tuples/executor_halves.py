@@ -18,6 +18,7 @@ from txtopo.tuples.bolt_runner import TaskRunner
 from txtopo.tuples.rich_and_arrow_runners import runner_of
 from txtopo.tuples.roots import Roots
 from txtopo.tuples.router import Results
+from txtopo.tuples.storable_keys import check_keys
 from txtopo.tuples.task_context import Arrived, TaskContext
 
 
@@ -45,16 +46,19 @@ class CountHalf:
         return CountRunner(task_context, committer, results, number)
 
     def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
-        """See ExecutorHalf. A sum that is too large fails the batch."""
-        aggregator = Aggregator(committer.bolt.aggregation(), committer.result_fields)
+        """See ExecutorHalf. A sum that is too large, or a key that is too long, fails the batch."""
+        aggregation = committer.bolt.aggregation()
+        aggregator = Aggregator(aggregation, committer.result_fields)
         for body in bodies:
             aggregator.merge(pa.Table.from_batches([body]))
         try:
-            return aggregator.rows()
+            rows = aggregator.rows()
         except Overflow as error:
             raise BatchDataError(
                 f"{committer.name}: {error}", component=committer.name, fault="sum too large"
             ) from error
+        check_keys(committer.name, rows, len(aggregation.keys))
+        return rows
 
 
 class _ToDriver:

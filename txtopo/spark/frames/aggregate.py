@@ -24,6 +24,7 @@ from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
+from txtopo.tuples.storable_keys import check_keys
 
 _RUN = "$run"
 _COMMITTER = "$committer"
@@ -362,7 +363,7 @@ def results_of(counted: Counted, batches: list[pa.RecordBatch], runs: int) -> li
 
 def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResult:
     """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError if
-    Python cannot read a row.
+    Python cannot read a row, or a key is too long.
     """
     table = pa.Table.from_batches(batches) if batches else None
     arrived, rows = 0, counted.schema.empty_table()
@@ -380,6 +381,7 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
         )
         rows = rows.rename_columns(counted.schema.names).cast(counted.schema)
         check_readable(counted.name, rows)
+        check_keys(counted.name, rows, counted.key_count)
     return CommitterResult(
         committer=counted.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
     )
