@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from txtopo.committers.postgres.refold import refold_rows
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.folds import held as held_by
-from txtopo.committers.protocol.folds import key_of, merges, refold, taken_back
+from txtopo.committers.protocol.folds import key_of, merges, taken_back
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.sql_names import quoted
 from txtopo.errors import BatchDataError, unreachable
@@ -43,13 +44,8 @@ def reverse_batch(
                 component=committer.name,
             )
     if again and again[1]:
-        made = connection.exec_driver_sql(refold(shape), {"tables": again[0], "rows": again[1]}).rowcount
-        if made != len(again[1]):
-            raise BatchDataError(
-                f"committer {committer.name}: {len(again[1])} rows of {shape.schema}.{shape.table} need another "
-                f"minimum or maximum, but only {made} of them have contributions left",
-                component=committer.name,
-            )
+        who = {"topology": values["topology"], "committer": committer.name, "txid": values["txid"]}
+        refold_rows(connection, shape, who, again[0], again[1])
     return int(reversed_rows)
 
 

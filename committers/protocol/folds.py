@@ -70,26 +70,44 @@ def held(shape: TableShape, own: str) -> str:
     return " or ".join(f"t.v{at} = {_plain(column, own)}" for at, column in enumerate(shape.refolded))
 
 
-def refold(shape: TableShape) -> str:
-    """Return the statement that recomputes minima and maxima, for the rows of the target with these places, which this
-    database transaction has just written.
+def left(shape: TableShape) -> str:
+    """Return the statement that aggregates the contributions of the batches `first` to `last` which count, for the rows
+    of the target with these places, which this database transaction has just written.
 
-    A contribution counts if its batch was not reversed; a batch is always reversed as a whole.
+    A contribution counts if its batch was not reversed (`gone`); a batch is always reversed as a whole.
     """
     totals = ", ".join(total(column, "c.") for column in shape.refolded)
-    sets = ", ".join(f"{quoted(column.name)} = f.v{at}" for at, column in enumerate(shape.refolded))
-    values = ", ".join(f"v{at}" for at in range(len(shape.refolded)))
     return f"""with h as materialized (
-  select {_spelled(shape, "t")} as key, t.tableoid as row_table, t.ctid as row_id
-  from {shape.target} t join unnest(%(tables)s::bigint[], %(rows)s::text[]) as u (row_table, row_id)
-  on t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid),
-f (row_table, row_id, {values}) as materialized (
-  select h.row_table, h.row_id, {totals}
-  from h join {shape.contributions} c on {_spelled(shape, "c")} = h.key
-  where c.reverses is null
-    and c.txid not in (select reverses from {shape.contributions} where reverses is not null)
-  group by h.row_table, h.row_id)
-update {shape.target} t set {sets} from f where t.ctid = f.row_id and t.tableoid = f.row_table"""
+  select {_spelled(shape, "t")} as key, u.place
+  from {shape.target} t join unnest(%(tables)s::bigint[], %(rows)s::text[]) with ordinality as u (row_table, row_id,
+  place) on t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid)
+select h.place, {totals}
+from h join {shape.contributions} c on {_spelled(shape, "c")} = h.key
+where c.reverses is null and c.txid between %(first)s and %(last)s and c.txid <> all(%(gone)s::bigint[])
+group by h.place"""
+
+
+def reversed_before(shape: TableShape) -> str:
+    """Return the query for the batches whose contributions were reversed: by batch `txid`, or by one that recorded
+    so.
+    """
+    return f"""select coalesce(array_agg(distinct c.reverses), '{{}}') from {shape.contributions} c
+where c.reverses is not null and c.txid in (
+  select o.txid from txtopo.committer_count o
+  where (o.topology, o.committer) = (%(topology)s, %(committer)s) and o.reversed > 0
+  union select %(txid)s)"""
+
+
+def refolded(shape: TableShape) -> str:
+    """Return the statement that sets minima and maxima of the rows with these places, given as one array for each
+    column.
+    """
+    names = ", ".join(f"v{at}" for at in range(len(shape.refolded)))
+    arrays = ", ".join(f"%(v{at})s::{column.type}[]" for at, column in enumerate(shape.refolded))
+    sets = ", ".join(f"{quoted(column.name)} = u.v{at}" for at, column in enumerate(shape.refolded))
+    return f"""update {shape.target} t set {sets}
+from unnest(%(tables)s::bigint[], %(rows)s::text[], {arrays}) as u (row_table, row_id, {names})
+where t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid"""
 
 
 def _spelled(shape: TableShape, alias: str) -> str:

@@ -14,14 +14,15 @@ import pyarrow as pa
 import pytest
 import sqlalchemy
 
-from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, sales
+from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, rows_of, sales
 from tests.contracts.ledger_driver import lead_on
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
 from txtopo import CountCommitter
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
+from txtopo.committers.postgres import refold
 from txtopo.committers.protocol.count_tables import shape_of
-from txtopo.committers.protocol.folds import refold
+from txtopo.committers.protocol.folds import left
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Committed, CommitterResult
 from txtopo.errors import Halted
@@ -168,9 +169,35 @@ class TestPostgresCommitters(CommitterContract):
         """Records are joined by sorting: a million contributions took longer than a statement may."""
         component = sales()
         lead_on(world, component)
-        statement = refold(shape_of(component)).replace("%(tables)s", "'{1}'").replace("%(rows)s", "'{\"(0,1)\"}'")
+        values = {"tables": "'{1}'", "rows": "'{\"(0,1)\"}'", "first": "1", "last": "9", "gone": "'{3}'"}
         world.query("set enable_nestloop = off")
-        plan = "\n".join(row[0] for row in world.query(f"explain {statement}"))
+        plan = "\n".join(row[0] for row in world.query(f"explain {left(shape_of(component)) % values}"))
         assert "Hash Join" in plan
         assert "Merge Join" not in plan
-        assert "hashed SubPlan" in plan
+
+    def test_a_minimum_is_recomputed_in_parts_that_no_statement_limit_ends(
+        self, world: PostgresTables, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each statement reads some batches only; what was adopted, and batches without contributions, are in one."""
+        asked: list[tuple[int, int]] = []
+        parts = refold._parts
+
+        def noted(*given: Any) -> Iterator[tuple[int, int]]:
+            for part in parts(*given):
+                asked.append(part)
+                yield part
+
+        monkeypatch.setattr(refold, "PART_ROWS", 3)
+        monkeypatch.setattr(refold, "_parts", noted)
+        component = sales()
+        history = History(lead_on(world, component), component, random.Random(5))
+        longest = 0
+        for _ in range(40):
+            history.step()
+            assert rows_of(world, component) == history.expected(), f"batch {history.txid}"
+            if asked:
+                assert [first for first, _ in asked] == [0, *(last + 1 for _, last in asked[:-1])]
+                assert asked[-1][1] == history.txid
+                longest = max(len(asked), longest)
+            asked.clear()
+        assert longest > 5
