@@ -1,19 +1,21 @@
-"""docs/logs.md and docs/json.md: every block runs and prints what stands below it; names and tables are true."""
+"""The pages of formats: every block runs and prints what stands below it; names and tables are true."""
 
 from __future__ import annotations
 
+import inspect
+import json
 import re
 
 import pytest
 
 from tests.kit.pages import DOCS, run_page
 from tests.unit.spouts.formats.test_json_lines import one
-from txtopo.formats import Pattern
+from txtopo.formats import Csv, Pattern
 from txtopo.spouts.formats.lines import json_values, line_windows, pattern_lines
 from txtopo.spouts.formats.lines.known_patterns import KNOWN_PATTERNS
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("logs.md", 3), ("json.md", 1)])
+@pytest.mark.parametrize(("page", "blocks"), [("logs.md", 3), ("json.md", 1), ("csv.md", 1)])
 def test_every_block_of_a_format_runs_and_prints_what_the_page_says(page: str, blocks: int) -> None:
     seen = 0
     for block, printed in run_page(page):
@@ -52,3 +54,24 @@ def test_the_limits_of_lines_are_as_the_pages_say() -> None:
     assert pattern_lines.LINE_BYTES_MAX == 1024 * 1024
     assert line_windows.LINE_BYTES_MAX == 64 * 1024 * 1024
     assert json_values.NESTED_MAX == 200
+
+
+def test_the_table_of_csv_options_is_complete() -> None:
+    """Every option is there, with the default that it has."""
+    table = re.findall(r"^\| `(\w+)` \| (.*?) \|", (DOCS / "csv.md").read_text(encoding="utf-8"), re.MULTILINE)
+    options = inspect.signature(Csv).parameters.values()
+    assert {name: default.strip("`") for name, default in table} == {
+        option.name: _written(option.default) for option in options
+    }
+
+
+def _written(default: object) -> str:
+    match default:
+        case None:
+            return "none"
+        case bool():
+            return str(default)
+        case tuple():
+            return json.dumps(list(default))
+        case _:
+            return json.dumps(default)

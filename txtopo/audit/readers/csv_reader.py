@@ -8,8 +8,14 @@ from typing import Any
 
 from txtopo.audit.readers.csv_records import CsvRecord, csv_lines, read_records
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, check_known
-from txtopo.audit.readers.text_values import Cell, cell_of, is_doubtful
+from txtopo.audit.readers.spelled_values import is_doubtful_as, plain_of, spelled_cell
+from txtopo.audit.readers.text_values import Cell
 from txtopo.core.fields import Fields
+
+_KNOWN = (
+    *("delimiter", "null_values", "header", "columns", "trim", "ignore_case"),
+    *("decimal", "grouping", "date_format", "timestamp_format", "empty_is_null"),
+)
 
 
 class CsvReader(Reader):
@@ -18,25 +24,37 @@ class CsvReader(Reader):
     kind = "csv"
 
     def __init__(self, layout: Mapping[str, Any], fields: Fields) -> None:
-        check_known(layout, "delimiter", "null_values")
+        check_known(layout, *_KNOWN)
         self.fields = fields
         self._delimiter = layout["delimiter"].encode()
         nulls = tuple(layout["null_values"])
-        self.cells: list[Cell] = [cell_of(column, nulls) for column in fields.items]
+        self.cells: list[Cell] = [spelled_cell(column, nulls, layout) for column in fields.items]
+        self.plain = [plain_of(column, layout) for column in fields.items]
+        self._columns = _columns_of(layout, fields)
+        self._trim, self._ignore_case = bool(layout.get("trim")), bool(layout.get("ignore_case"))
 
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
         records = read_records(csv_lines(hashed.chunks()), self._delimiter)
-        header = next(records, None)
-        if header is None:
-            return
-        names = [name.decode("utf-8", "replace") for name in header.fields]
+        names, place = self._columns, str(file["path"])
+        if names is None:
+            header = next(records, None)
+            if header is None:
+                return
+            names, place = [name.decode("utf-8", "replace") for name in header.fields], f"{place}:{header.line}"
         planned = file["header"]
-        if names != planned or any(names.count(name) != 1 for name in self.fields.names):
-            raise NotAsPlannedError(f"{file['path']}:{header.line}: the header is {names}, planned {planned}")
-        indexes = [names.index(name) for name in self.fields.names]
+        keys = [self._key(name) for name in names]
+        needed = [self._key(name) for name in self.fields.names]
+        if names != planned or any(keys.count(key) != 1 for key in needed):
+            raise NotAsPlannedError(f"{place}: the header is {names}, planned {planned}")
+        indexes = [keys.index(key) for key in needed]
         for record in records:
             values, reason = self._parse(record, len(names), indexes)
             yield _CsvRead(record.line, values, reason, record.raw, self, record, len(names), indexes)
+
+    def _key(self, name: str) -> str:
+        """Return what of a name is compared."""
+        name = name.strip(" \t") if self._trim else name
+        return name.casefold() if self._ignore_case else name
 
     def _parse(self, record: CsvRecord, width: int, indexes: Sequence[int]) -> tuple[Sequence[Any], str | None]:
         """Return the values, or why there are none."""
@@ -66,9 +84,12 @@ class _CsvRead(Read):
         if not record.closed or len(record.fields) != self.width:
             return False
         found = False
-        for cell, column, index in zip(self.reader.cells, self.reader.fields.items, self.indexes, strict=True):
+        reader = self.reader
+        for cell, column, plain, index in zip(
+            reader.cells, reader.fields.items, reader.plain, self.indexes, strict=True
+        ):
             text = record.fields[index]
-            doubtful = is_doubtful(column, text)
+            doubtful = is_doubtful_as(column, text, plain)
             found = found or doubtful
             if self.reason is not None and not doubtful:
                 try:
@@ -76,3 +97,14 @@ class _CsvRead(Read):
                 except (ValueError, OverflowError):
                     return False
         return found
+
+
+def _columns_of(layout: Mapping[str, Any], fields: Fields) -> list[str] | None:
+    """Return the names of the columns of files without a header line; None: they have one."""
+    if layout.get("header", True):
+        return None
+    columns = layout.get("columns")
+    if isinstance(columns, list):
+        return columns
+    names = list(fields.names)
+    return names + [""] * ((columns or len(names)) - len(names))

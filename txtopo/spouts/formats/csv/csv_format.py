@@ -1,4 +1,4 @@
-"""The format CSV: records with a header line, after RFC 4180."""
+"""The format CSV: records after RFC 4180, with or without a header line, and how their values may be written."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Any
 from txtopo.core.fields import INTEGER_KINDS, Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts.fingerprint import Scan
+from txtopo.spouts.formats.csv.column_names import ColumnNames
 from txtopo.spouts.formats.csv.content_scan import ContentScan
 from txtopo.spouts.formats.csv.dialect import (
+    BYTE_ORDER_MARK,
     HEADER_BYTES_MAX,
     Header,
     check_encoding,
     column_indexes,
     read_header,
     why_no_header,
+    why_no_record,
 )
+from txtopo.spouts.formats.csv.spellings import Spellings
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section, byte_sections
 from txtopo.topology.components import Position
 
@@ -25,18 +29,41 @@ if TYPE_CHECKING:
 
 
 class Csv(Format):
-    """CSV files with a header line.
+    """CSV files.
 
-    >>> Csv(delimiter=";").layout()
-    {'delimiter': ';', 'null_values': ['']}
+    >>> Csv(delimiter=";", decimal=",").layout()
+    {'delimiter': ';', 'null_values': [''], 'decimal': ','}
     """
 
     kind = "csv"
     reads_forward = True
 
-    def __init__(self, *, delimiter: str = ",", null_values: Sequence[str] = ("",)) -> None:
-        """`delimiter` is one ASCII character. An unquoted value that is one of `null_values` is NULL. Raises
-        TopologyError for an invalid value.
+    def __init__(
+        self,
+        *,
+        delimiter: str = ",",
+        null_values: Sequence[str] = ("",),
+        header: bool = True,
+        columns: int | Sequence[str] | None = None,
+        trim: bool = False,
+        ignore_case: bool = False,
+        decimal: str = ".",
+        grouping: str | None = None,
+        date_format: str | None = None,
+        timestamp_format: str | None = None,
+        empty_is_null: bool = False,
+    ) -> None:
+        """`delimiter` is one ASCII character. An unquoted value that is one of `null_values` is NULL.
+
+        With `header=False` there is no header line, and the declared fields are the columns in this order. `columns` is
+        then the number of columns, if only the first ones are declared, or the names of all. With `trim`, blanks around
+        the names of a header do not count, with `ignore_case` nor do capitals.
+
+        `decimal` stands before decimal places, a dot or a comma; `grouping` may stand between groups of three digits.
+        `date_format` and `timestamp_format` say how dates and timestamps are written, such as `%d.%m.%Y %H:%M`. With
+        `empty_is_null`, an empty value in quotes is NULL in a column that is neither string nor binary.
+
+        Raises TopologyError for an invalid value.
         """
         if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
             raise TopologyError(f"delimiter {delimiter!r} is not one ASCII character other than a quote or a line end")
@@ -44,26 +71,54 @@ class Csv(Format):
         if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
             raise TopologyError(f"null_values {null_values!r} is not a list of texts, e.g. ['', 'NA']")
         self.null_values: tuple[str, ...] = tuple(null_values)
+        names = tuple(columns) if isinstance(columns, list | tuple) else columns
+        self._columns = ColumnNames(header=header, columns=names, trim=trim, ignore_case=ignore_case)  # type: ignore[arg-type]
+        self._columns.check()
+        self._spellings = Spellings(
+            decimal=decimal,
+            grouping=grouping,
+            date_format=date_format,
+            timestamp_format=timestamp_format,
+            empty_is_null=empty_is_null,
+        )
+        self._spellings.check()
 
     def layout(self) -> Mapping[str, Any]:
-        return {"delimiter": self.delimiter, "null_values": list(self.null_values)}
+        """Return the settings; of those that the first release did not have, only the ones that are not the usual."""
+        return {
+            "delimiter": self.delimiter,
+            "null_values": list(self.null_values),
+            **self._columns.layout(),
+            **self._spellings.layout(),
+        }
+
+    def check(self, fields: Fields) -> None:
+        self._columns.check_fields(fields)
+        self._spellings.check_fields(fields)
 
     def scan(self, fields: Fields) -> Scan:
         return ContentScan(hexadecimal=any(field.type.kind in INTEGER_KINDS for field in fields.items))
 
     def describe(self, opened: Opened, fields: Fields) -> Mapping[str, Any]:
-        """Return its header, None if it has no record, and in `data` the offset of the first record after it."""
+        """Return the names of its columns, None if it has no record, and in `data` the offset of the first record."""
         start = opened.start[:HEADER_BYTES_MAX]
-        header = self._header(start, fields, final=len(start) == opened.size)
+        check_encoding(start)  # The format explains the error completely.
+        final = len(start) == opened.size
+        if not self._columns.header:
+            names = self._columns.by_position(fields)
+            why = why_no_record(start, self.delimiter, names, fields.names, final=final)
+            if why is not None:
+                raise ValueError(why)
+            return {"header": list(names), "data": len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0}
+        header = self._header(start, fields, final=final)
         return {"header": header and list(header.names), "data": header.end if header else 0}
 
     def _header(self, start: bytes, fields: Fields, *, final: bool) -> Header | None:
-        check_encoding(start)  # The format explains the error completely.
         header = None
         try:
             header = read_header(start, self.delimiter, final=final)
             if header is not None:
-                column_indexes(header.names, fields.names)
+                column_indexes(self._columns.as_declared(header.names, fields), fields.names)
         except ValueError as error:
             found = header.names if header is not None else ()
             raise ValueError(f"{error}{why_no_header(start, found, fields.names)}") from error
@@ -88,12 +143,13 @@ class Csv(Format):
 
         # What was not looked for when the file was planned may be there.
         decoder = Decoder(
-            tuple(file["header"]),
+            self._columns.as_declared(file["header"], fields),
             fields,
             self.delimiter,
             may_hold_nul=file["nul"] is not False,
             may_hold_hexadecimal=file["hexadecimal"] is not False,
             null_values=self.null_values,
+            spellings=self._spellings,
             tells_infinite=False,
         )
         return Piece(opened, file, section, decoder)

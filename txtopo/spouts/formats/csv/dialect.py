@@ -123,6 +123,7 @@ _MAY_BE_TEXT = ("ORC", "bzip2", "Parquet")
 has.
 """
 _OTHER_DELIMITERS = (";", "\t", "|", ",")
+_MARKUP = re.compile(rb"\s*<(?:\?xml|!|[A-Za-z])")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
@@ -160,24 +161,50 @@ def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
     if not first.closed:
         raise ValueError("a quoted name in its header is not closed")
     try:
-        text = data[skipped + first.start : skipped + first.end].decode("utf-8").rstrip("\r\n")
+        names = record_values(data[skipped + first.start : skipped + first.end], delimiter)
     except UnicodeDecodeError as error:
         raise ValueError(
             f"its header is not UTF-8 ({error}): convert the file, and deliver it under a new name (docs/files.md)"
         ) from error
+    return Header(names, skipped + first.end)
+
+
+def record_values(record: bytes, delimiter: str) -> tuple[str, ...]:
+    """Return the values of a record. Raises UnicodeDecodeError."""
+    text = record.decode("utf-8").rstrip("\r\n")
     csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
-    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    return Header(tuple(names), skipped + first.end)
+    return tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)))
+
+
+def why_no_record(
+    start: bytes, delimiter: str, columns: tuple[str, ...], needed: tuple[str, ...], *, final: bool
+) -> str | None:
+    """Return why a file without a header line, of these columns, cannot be what was declared; None if it can."""
+    data = start.removeprefix(BYTE_ORDER_MARK)
+    first = first_record(data, delimiter, final=final)
+    if first is None or not first.closed:
+        return None
+    try:
+        values = record_values(data[first.start : first.end], delimiter)
+    except UnicodeDecodeError:
+        return None
+    if {name.strip().lower() for name in needed} <= {value.strip().lower() for value in values}:
+        return "its first record has the names of the fields, so it is a header line: say header=True (docs/csv.md)"
+    if len(values) == len(columns):
+        return None
+    kind = _other_kind(data)
+    if not kind and len(values) == 1:
+        other = next((one for one in _OTHER_DELIMITERS if len(values[0].split(one)) == len(columns)), None)
+        kind = "" if other is None else f"; is {other!r} its delimiter?"
+    return f"its first record has {len(values)} columns, declared are {len(columns)}{kind}" if kind else None
 
 
 def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...]) -> str:
     """Return what a file with an unsuitable header may be, as the end of an error message; empty if the header has some
     of the needed columns.
     """
-    if start.removeprefix(BYTE_ORDER_MARK).lstrip()[:1] in (b"{", b"["):
-        return "; it looks like JSON: say format='json' for JSON lines (docs/json.md)"
-    if b"\0" in start[:1024]:
-        return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
+    if kind := _other_kind(start.removeprefix(BYTE_ORDER_MARK)):
+        return kind
     if len(found) == 1:
         for other in _OTHER_DELIMITERS:
             if {name.strip(' "') for name in found[0].split(other)} & set(needed):
@@ -185,8 +212,19 @@ def why_no_header(start: bytes, found: tuple[str, ...], needed: tuple[str, ...])
     if found and not set(found) & set(needed):
         near = {name.strip().lower() for name in found} & {name.strip().lower() for name in needed}
         if near:
-            return "; names are compared exactly, including blanks and case"
-        return "; it has none of the declared columns: has the file no header line? (docs/files.md)"
+            return "; names are compared exactly, including blanks and case: say Csv(trim=True, ignore_case=True)"
+        return "; it has none of the declared columns: has the file no header line? Say Csv(header=False) (docs/csv.md)"
+    return ""
+
+
+def _other_kind(start: bytes) -> str:
+    """Return what these first bytes look like instead of CSV, as the end of an error message; empty: like nothing."""
+    if start.lstrip()[:1] in (b"{", b"["):
+        return "; it looks like JSON: say format='json' for JSON lines (docs/json.md)"
+    if _MARKUP.match(start):
+        return "; it looks like XML or HTML (docs/files.md)"
+    if b"\0" in start[:1024]:
+        return "; it holds NUL characters, so it may be UTF-16 or no text at all (docs/files.md)"
     return ""
 
 

@@ -128,9 +128,7 @@ class Piece:
         return self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
 
     def _source(self) -> Any:
-        # The range starts one byte earlier, at a line end: then a U+FEFF that starts the first value is not a byte
-        # order mark.
-        source = _Stream(self._opened, self._start - 1, self._end)
+        source = _Stream(self._opened, self._start, self._end)
         if self._end - self._start < BLOCK_BYTES:
             return pa.BufferReader(source.readall())
         return pa.PythonFile(source, mode="r")
@@ -149,22 +147,26 @@ class Piece:
 
 
 class _Stream(io.RawIOBase):
-    """A section of a file as a stream."""
+    """A section of a file as a stream, after a line end: then a U+FEFF that starts the first value is not a byte order
+    mark.
+    """
 
     def __init__(self, opened: Opened, start: int, end: int) -> None:
         self._opened = opened
         self._offset = start
         self._end = end
+        self._before = b"\n"
 
     def readable(self) -> bool:
         return True
 
     def readall(self) -> bytes:
-        return self.read(self._end - self._offset)
+        return self.read(1 + self._end - self._offset)
 
     def read(self, size: int = -1) -> bytes:
+        before, self._before = self._before, b""
         left = self._end - self._offset
-        wanted = left if size < 0 else min(size, left)
+        wanted = left if size < 0 else min(size - len(before), left)
         data = self._opened.read(self._offset, wanted) if wanted > 0 else b""
-        self._offset = self._offset + len(data) if data else self._end
-        return data
+        self._offset = self._offset + len(data) if data or wanted <= 0 else self._end
+        return before + data if before else data

@@ -60,10 +60,11 @@ def impossible_values(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Boo
     """Return True for most values that do not parse, and for none that does. `texts` are the bytes of the column, NULL
     for a NULL value.
     """
+    texts = decoder.usual(field, texts)
     pattern = possible_pattern(field.type)
     if pattern is not None:
         wrong = pc.invert(pc.match_substring_regex(texts, pattern))
-    elif accepts_all(field, texts, decoder):
+    elif _accepts_all(field, texts, decoder):
         wrong = pc.if_else(pc.is_null(texts), None, False)
     else:
         encoded = texts.dictionary_encode()
@@ -74,13 +75,14 @@ def impossible_values(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Boo
 def refused_values(field: Field, texts: pa.Array, decoder: Decoder) -> dict[int, str]:
     """Return index -> reason for all values that do not parse; `texts` as above."""
     found: dict[int, str] = {}
-    if not field.nullable and texts.null_count:
+    usual = decoder.usual(field, texts)
+    if not field.nullable and usual.null_count:
         reason = f"column {field.name!r} is NULL, declared NOT NULL"
-        found = dict.fromkeys(pc.indices_nonzero(pc.is_null(texts)).to_pylist(), reason)
-    if accepts_all(field, texts, decoder):
+        found = dict.fromkeys(pc.indices_nonzero(pc.is_null(usual)).to_pylist(), reason)
+    if _accepts_all(field, usual, decoder):
         return found
     encoded = texts.dictionary_encode()
-    wrong = _refused(field, encoded.dictionary, decoder)
+    wrong = _refused(field, decoder.usual(field, encoded.dictionary), decoder)
     values = encoded.dictionary.take(pa.array(wrong, pa.int64())).to_pylist()
     type_name = str(field.type)
     reasons = {index: _reason(field, type_name, value) for index, value in zip(wrong, values, strict=True)}
@@ -98,31 +100,34 @@ def _among(encoded: pa.DictionaryArray, wrong: list[int]) -> pa.BooleanArray:
 
 def accepts_all(field: Field, texts: pa.Array, decoder: Decoder) -> bool:
     """Return True if the parser accepts each of these texts; False: it may refuse one."""
-    try:
-        converted(field, texts, decoder)
-    except (BadValueError, pa.ArrowInvalid):
-        return False
-    return True
+    return _accepts_all(field, decoder.usual(field, texts), decoder)
 
 
 def converted(field: Field, texts: pa.Array, decoder: Decoder) -> pa.Array:
     """Return the values that the parser makes of these texts. Raises BadValueError or pyarrow.ArrowInvalid if it may
     refuse one.
     """
+    return _converted(field, decoder.usual(field, texts), decoder)
+
+
+def _accepts_all(field: Field, usual: pa.Array, decoder: Decoder) -> bool:
+    """`usual` are the texts in the usual spelling."""
+    try:
+        _converted(field, usual, decoder)
+    except (BadValueError, pa.ArrowInvalid):
+        return False
+    return True
+
+
+def _converted(field: Field, usual: pa.Array, decoder: Decoder) -> pa.Array:
     kind = field.type.kind
     if kind == "binary":
-        return texts
-    strings = pc.cast(texts, pa.string())
-    if kind == "string":
-        if pc.any(pc.match_substring(strings, "\0")).as_py():
-            raise BadValueError(f"column {field.name!r} holds the NUL character")
-        return strings
-    if kind == "boolean":
-        if not pc.all(pc.is_in(strings, value_set=pa.array([*BOOLEANS, None], pa.string())), min_count=0).as_py():
-            raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
-        return pc.equal(pc.ascii_lower(strings), "true")
-    parsed = strings if decoder.is_read_as_text(field) else pc.cast(strings, arrow_type(field.type))
-    return decoder.converted(field, parsed)
+        return usual
+    strings = pc.cast(usual, pa.string())
+    if kind == "string" and pc.any(pc.match_substring(strings, "\0")).as_py():
+        raise BadValueError(f"column {field.name!r} holds the NUL character")
+    is_text = kind in ("string", "boolean") or decoder.is_read_as_text(field)
+    return decoder.converted(field, strings if is_text else pc.cast(strings, arrow_type(field.type)))
 
 
 @lru_cache(maxsize=64)
@@ -139,18 +144,18 @@ def possible_pattern(field_type: FieldType) -> str | None:
 
 
 def _refused(field: Field, texts: pa.Array, decoder: Decoder) -> list[int]:
-    """Return the indexes of the texts that the parser refuses; the texts are distinct."""
+    """Return the indexes of the texts that the parser refuses; the texts are distinct, in the usual spelling."""
     if field.type.kind == "string":
         return _not_text(texts)
     pattern = possible_pattern(field.type)
-    left = list(range(len(texts)))
+    left = pc.indices_nonzero(pc.is_valid(texts)).to_pylist()
     found: list[int] = []
     if pattern is not None:
         matches = pc.match_substring_regex(texts, pattern)
         found = pc.indices_nonzero(pc.invert(matches)).to_pylist()
         left = pc.indices_nonzero(matches).to_pylist()
     rest = texts.take(pa.array(left, pa.int64()))
-    if not accepts_all(field, rest, decoder):
+    if not _accepts_all(field, rest, decoder):
         found += [left[index] for index in _by_halving(field, rest.to_pylist(), decoder)]
     return found
 

@@ -24,6 +24,8 @@ from pyarrow import csv
 from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
 from txtopo.spouts.formats.csv.dialect import column_indexes
+from txtopo.spouts.formats.csv.respelled import usual_texts
+from txtopo.spouts.formats.csv.spellings import USUAL, Spellings
 
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
 """The first half means true."""
@@ -53,6 +55,7 @@ class Decoder:
         may_hold_nul: bool,
         may_hold_hexadecimal: bool = False,
         null_values: tuple[str, ...] = ("",),
+        spellings: Spellings = USUAL,
         tells_infinite: bool = True,
     ) -> None:
         """With `tells_infinite`, a float that is written as infinite is accepted, and one that overflows to infinity is
@@ -62,6 +65,7 @@ class Decoder:
         self.fields = fields
         self.delimiter = delimiter
         self.null_values = null_values
+        self.spellings = spellings
         self._may_hold_nul = may_hold_nul
         self._may_hold_hexadecimal = may_hold_hexadecimal
         self._tells_infinite = tells_infinite
@@ -73,8 +77,19 @@ class Decoder:
         return self._like(self.header, fields, tells_infinite=self._tells_infinite)
 
     def lone(self, field: Field) -> Decoder:
-        """Return a decoder of one column alone, for trying single values."""
-        return self._like((field.name,), Fields((field,)), tells_infinite=self._tells_infinite)
+        """Return a decoder of one column alone, for trying single values that are written in the usual way."""
+        return Decoder(
+            (field.name,),
+            Fields((field,)),
+            ",",
+            may_hold_nul=self._may_hold_nul,
+            may_hold_hexadecimal=self._may_hold_hexadecimal,
+            tells_infinite=self._tells_infinite,
+        )
+
+    def usual(self, field: Field, texts: pa.Array) -> pa.Array:
+        """Return the texts of a column, of type string or binary, in the usual spelling; NULL for NULL."""
+        return usual_texts(self.spellings, field, texts) if self.spellings.change(field) else texts
 
     def telling_infinite(self) -> Decoder:
         """Return a decoder that also accepts floats written as infinite."""
@@ -88,6 +103,7 @@ class Decoder:
             may_hold_nul=self._may_hold_nul,
             may_hold_hexadecimal=self._may_hold_hexadecimal,
             null_values=self.null_values,
+            spellings=self.spellings,
             tells_infinite=tells_infinite,
         )
 
@@ -137,7 +153,10 @@ class Decoder:
 
     def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = []
-        for field, column in zip(self.fields.items, batch.columns, strict=True):
+        for field, parsed in zip(self.fields.items, batch.columns, strict=True):
+            column = parsed
+            if self.spellings.change(field):
+                column = self.usual(field, column)
             if not field.nullable and column.null_count:
                 raise BadValueError(f"column {field.name!r} is NULL, declared NOT NULL")
             if field.type.kind == "string" and self._may_hold_nul and pc.any(pc.match_substring(column, "\0")).as_py():
@@ -150,9 +169,11 @@ class Decoder:
 
     def is_read_as_text(self, field: Field) -> bool:
         """Return True for a type that is read as text and converted afterwards, because the CSV parser would accept
-        other spellings.
+        other spellings, or not the declared ones.
         """
         kind = field.type.kind
+        if self.spellings.change(field):
+            return True
         is_told = self._tells_infinite and kind in FLOAT_KINDS
         return kind in ("timestamp", "decimal") or is_told or self._is_checked_integer(field)
 
@@ -160,20 +181,37 @@ class Decoder:
         return self._may_hold_hexadecimal and field.type.kind in INTEGER_KINDS
 
     def converted(self, field: Field, column: pa.Array) -> pa.Array:
-        """Return a column from the CSV parser as the declared type; raises like `stream`."""
-        if field.type.kind in ("timestamp", "timestamp_ntz"):
-            instants = _instants(column) if field.type.kind == "timestamp" else column
-            return _within(instants, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, field)
-        if field.type.kind == "date":
-            return _within(column, _FIRST_DAY, _LAST_DAY, field)
-        if field.type.kind == "decimal":
+        """Return a column from the CSV parser, or its texts in the usual spelling, as the declared type; raises like
+        `stream`.
+        """
+        kind = field.type.kind
+        if kind == "timestamp":
+            return _within(_instants(column), _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, field)
+        if kind == "decimal":
             return _decimals(column, field)
-        if field.type.kind in FLOAT_KINDS:
+        if kind in FLOAT_KINDS:
             return _floats(column, field)
-        if self._is_checked_integer(field):
-            # The parser reads 0x1F as 31, and 0xFFFFFFFF as -1.
-            return pc.cast(_matching(column, _INTEGER, field), arrow_type(field.type))
+        if pa.types.is_string(column.type):
+            column = self._of_texts(field, column)
+        if kind == "timestamp_ntz":
+            return _within(column, _FIRST_DAY * _DAY_US, (_LAST_DAY + 1) * _DAY_US - 1, field)
+        if kind == "date":
+            return _within(column, _FIRST_DAY, _LAST_DAY, field)
         return column
+
+    def _of_texts(self, field: Field, texts: pa.Array) -> pa.Array:
+        """Return texts of a type of which the parser reads some spellings itself."""
+        kind = field.type.kind
+        if kind == "string":
+            return texts
+        if kind == "boolean":
+            if not pc.all(pc.is_in(texts, value_set=pa.array([*BOOLEANS, None], pa.string())), min_count=0).as_py():
+                raise BadValueError(f"column {field.name!r} holds a value that is no {field.type}")
+            return pc.equal(pc.ascii_lower(texts), "true")
+        if kind in INTEGER_KINDS:
+            # The parser reads 0x1F as 31, and 0xFFFFFFFF as -1.
+            return pc.cast(_matching(texts, _INTEGER, field), arrow_type(field.type))
+        return pc.cast(pc.utf8_trim(texts, " \t"), arrow_type(field.type))
 
 
 def _instants(texts: pa.Array) -> pa.Array:
