@@ -9,6 +9,7 @@ from txtopo.spouts.fingerprint import Scan
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
 from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.parquet.parquet_format import Parquet
 from txtopo.spouts.formats.pattern import Pattern
 from txtopo.spouts.formats.text import Text
 from txtopo.topology.components import Position
@@ -19,6 +20,7 @@ __all__ = [
     "Format",
     "Json",
     "Opened",
+    "Parquet",
     "Pattern",
     "PlannedFile",
     "Position",

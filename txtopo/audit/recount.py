@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from txtopo.audit.readers.known_readers import READERS, settings_of
-from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, TooLongError
+from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, Reader, TooLongError
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.audit.unpacking import DamagedError, NoDecoderError
@@ -146,7 +146,7 @@ class _Recounter:
                     self._count(path, planned, hashed)
                 except NoDecoderError as error:
                     raise UnknownSourceError(f"{path}: {error}") from error
-                except (TooLongError, DamagedError) as error:
+                except (TooLongError, DamagedError, NotDecodedError) as error:
                     hashed.skip()
                     if hashed.sha256 == file["sha256"]:
                         raise UnreadableError(f"{path}: {error}") from error

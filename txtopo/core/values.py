@@ -122,7 +122,9 @@ class RejectedRow:
     """Where the record starts in its file, in `unit`s; the header of a text file is line 1."""
     reason: str
     raw: bytes
-    """The record as in the file, without its line end; its first `REJECTED_RAW_BYTES_MAX` bytes."""
+    """The record as in the file, without its line end, or as JSON if `unit` is `row`; its first
+    `REJECTED_RAW_BYTES_MAX` bytes.
+    """
     raw_bytes: int
     """Bytes of the complete record."""
     unit: Unit = "line"

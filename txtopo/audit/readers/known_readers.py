@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from txtopo.audit.readers.csv_reader import CsvReader
+from txtopo.audit.readers.parquet_reader import ParquetReader
 from txtopo.audit.readers.reader import Reader
 
-READERS: Mapping[str, type[Reader]] = {one.kind: one for one in (CsvReader,)}
+READERS: Mapping[str, type[Reader]] = {one.kind: one for one in (CsvReader, ParquetReader)}
 """Kind of a layout -> its reader."""
 _OF_THE_SPOUT = ("kind", "part_bytes")
 

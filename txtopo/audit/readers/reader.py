@@ -19,6 +19,10 @@ class TooLongError(ValueError):
     """A record is longer than the limit of its reader."""
 
 
+class NotDecodedError(ValueError):
+    """The decoder of a reader does not read a file, so nothing is known of its records."""
+
+
 class NotAsPlannedError(Exception):
     """The plan says other things about a file than the file itself, so its records have no meaning."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
+from txtopo.spouts.formats.field_paths import FieldPaths, check_paths, field_paths
 from txtopo.spouts.formats.format import Opened
 from txtopo.spouts.formats.line_format import LineFormat, own_fields
 
@@ -31,11 +32,7 @@ class Json(LineFormat):
 
         Raises TopologyError for an invalid path.
         """
-        if not isinstance(paths, Mapping):
-            raise TopologyError(
-                f"paths {paths!r} is not a mapping from field to keys, e.g. {{'buyer': ('user', 'id')}}"
-            )
-        self.paths: Mapping[str, tuple[str, ...]] = {name: _keys(name, path) for name, path in paths.items()}
+        self.paths: FieldPaths = field_paths(paths)
 
     def layout(self) -> Mapping[str, Any]:
         return {"paths": {name: list(path) for name, path in self.paths.items()}}
@@ -43,9 +40,7 @@ class Json(LineFormat):
     def check(self, fields: Fields) -> None:
         super().check(fields)
         own = own_fields(fields)
-        unknown = sorted(set(self.paths) - set(own.names))
-        if unknown:
-            raise TopologyError(f"paths has {', '.join(map(repr, unknown))}, which is no declared field")
+        check_paths(self.paths, own)
         for field in own.items:
             if field.type.kind == "binary":
                 raise TopologyError(f"JSON has no bytes: declare {field.name} as string")
@@ -65,13 +60,6 @@ class Json(LineFormat):
     def warm_up(self) -> None:
         super().warm_up()
         import txtopo.spouts.formats.lines.json_lines  # noqa: F401
-
-
-def _keys(name: object, path: object) -> tuple[str, ...]:
-    keys = (path,) if isinstance(path, str) else tuple(path) if isinstance(path, tuple | list) else ()
-    if not isinstance(name, str) or not keys or not all(isinstance(key, str) for key in keys):
-        raise TopologyError(f"paths: {path!r} of {name!r} is neither a key nor a tuple of keys")
-    return keys
 
 
 def _is_json(text: bytes) -> bool:

@@ -9,13 +9,15 @@ from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.format import KIND, Format
 from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.parquet.parquet_format import Parquet
 from txtopo.spouts.formats.pattern import Pattern
 from txtopo.spouts.formats.text import Text
 from txtopo.spouts.planned_file import COMPONENT
 
-KINDS: Mapping[str, type[Format]] = {one.kind: one for one in (Csv, Json, Text, Pattern)}
+KINDS: Mapping[str, type[Format]] = {one.kind: one for one in (Csv, Json, Text, Pattern, Parquet)}
 """Name -> class of every format that txtopo brings."""
-JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+ENDINGS = {".jsonl": Json.kind, ".ndjson": Json.kind, ".json": Json.kind, ".parquet": Parquet.kind}
+"""How paths end -> the format of their files, if none is given."""
 NOT_OF_THE_FORMAT = ("kind", "part_bytes")
 """Entries of a planned layout that belong to the spout."""
 
@@ -53,8 +55,8 @@ def chosen_format(
 
 def _by_ending(path: str, options: Mapping[str, Any]) -> str:
     """Return the name of the format of files with such a path; options of CSV mean CSV."""
-    is_json = path.lower().endswith(JSON_ENDINGS) and not options
-    return Json.kind if is_json else Csv.kind
+    found = next((name for ending, name in ENDINGS.items() if path.lower().endswith(ending)), Csv.kind)
+    return Csv.kind if options else found
 
 
 def planned_format(layout: Mapping[str, Any], own: Format) -> Format:

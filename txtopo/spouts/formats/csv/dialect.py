@@ -133,6 +133,8 @@ _ENDINGS = {codec.name: codec.ending for codec in CODECS}
 def _remedy(what: str) -> str:
     if what in _ENDINGS:
         return f"deliver it under a name that ends with {_ENDINGS[what]}"
+    if what == "Parquet":
+        return "say format='parquet' (docs/parquet.md)"
     return "convert it, and deliver it under a new name"
 
 
@@ -140,9 +142,17 @@ def check_encoding(data: bytes) -> None:
     """Raise ValueError if these first bytes show that a file is not UTF-8 text; the error names its encoding or
     format.
     """
+    what = what_it_is(data)
+    if what is not None:
+        raise ValueError(f"it is {what}, not UTF-8 text; {_remedy(what)} (docs/files.md)")
+
+
+def what_it_is(data: bytes) -> str | None:
+    """Return what a file is that begins with these bytes; None if it may be UTF-8 text, or is nothing that is known."""
     for magic, what in _MAGICS:
         if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
-            raise ValueError(f"it is {what}, not UTF-8 text; {_remedy(what)} (docs/files.md)")
+            return what
+    return None
 
 
 def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:

@@ -1,0 +1,182 @@
+"""An open Parquet file: the values of the declared columns, some rows at a time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
+
+from txtopo.core.fields import Fields
+from txtopo.spouts.formats.field_paths import FieldPaths
+from txtopo.spouts.formats.format import Opened
+from txtopo.spouts.formats.parquet.column_types import plain
+from txtopo.spouts.formats.parquet.footer import PlacedColumn, check_kind, columns_of, row_groups
+
+BUFFER_BYTES = 1024 * 1024
+"""Number of stored bytes of a column that are read at a time."""
+ROWS_MAX = 32 * 1024
+BATCH_BYTES = 16 * 1024 * 1024
+"""About as many bytes of values are read at a time, and at most ROWS_MAX rows."""
+
+
+class DamagedFileError(ValueError):
+    """The bytes of a file are not the values that its footer says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values of one declared field in consecutive rows, as they are in the file, with a plain type."""
+
+    array: pa.Array
+    is_cut: pa.Array | None = None
+    """For timestamps that are stored as INT96: True where a value has parts below a microsecond, which `array`
+    lacks.
+    """
+
+
+@contextmanager
+def parquet_file(opened: Opened, fields: Fields, paths: FieldPaths) -> Iterator[ParquetFile]:
+    """Yield an open file. Raises ValueError if it is no Parquet file, or has not the columns of these fields and paths.
+    What is done with it raises DamagedFileError, or the error with which reading its bytes failed.
+    """
+    stored = _Stored(opened)
+    try:
+        yield ParquetFile(stored, fields, paths)
+    except Exception as error:
+        if stored.failure is not None:
+            raise stored.failure from error
+        if isinstance(error, MemoryError) or not isinstance(error, pa.ArrowException | OSError):
+            raise  # Of this machine: Arrow's error is both.
+        reason = f"{error}".splitlines()[0] if f"{error}" else type(error).__name__
+        raise DamagedFileError(f"its Parquet data is damaged: {reason}") from error
+
+
+class ParquetFile:
+    """The declared columns of a file."""
+
+    def __init__(self, stored: _Stored, fields: Fields, paths: FieldPaths) -> None:
+        """Raises ValueError if they cannot be given."""
+        check_kind(stored.opened)
+        self._stored = stored
+        self._file = self._open("us")
+        self._columns = columns_of(self._file, fields, paths)
+        self.groups: list[list[int]] = row_groups(self._file.metadata, self._columns)
+        """Of each row group, its number of rows and the stored bytes of the declared columns."""
+
+    def read(self, group: int) -> Iterator[list[Values]]:
+        """Yield the columns of consecutive rows of a row group, in the order of the declared fields. Raises
+        DamagedFileError if it has not as many rows as the footer says.
+        """
+        left = planned = self.groups[group][0]
+        at_once = self._rows_at_once(group)
+        batches = self._batches(self._file, group, self._columns, at_once)
+        old = [column for column in self._columns if column.is_int96]
+        # The same values once more, in a unit in which nothing is cut off, and which overflows far from today.
+        exact = self._batches(self._open("ns"), group, old, at_once) if old else None
+        for batch in batches:
+            left -= batch[0].num_rows if planned else 0
+            yield self._values(*batch, next(exact, None) if exact is not None else None)
+        if left:
+            raise DamagedFileError(f"row group {group} has {planned - left} rows, and {planned} by its footer")
+
+    def _values(
+        self, batch: pa.RecordBatch, tops: Sequence[int], exact: tuple[pa.RecordBatch, Sequence[int]] | None
+    ) -> list[Values]:
+        found = []
+        for column in self._columns:
+            array = _inside(batch.column(tops.index(column.top)), column)
+            cut = None
+            if column.is_int96 and exact is not None:
+                fine, fine_tops = exact
+                cut = _is_cut(array, _inside(fine.column(fine_tops.index(column.top)), column))
+            found.append(Values(array, cut))
+        return found
+
+    def _batches(
+        self, file: parquet.ParquetFile, group: int, columns: Sequence[PlacedColumn], rows: int
+    ) -> Iterator[tuple[pa.RecordBatch, Sequence[int]]]:
+        """Yield batches of the columns of the file that these are, or are inside of, with the numbers of those."""
+        leaves = sorted({column.leaf for column in columns})
+        tops = sorted({column.top for column in columns})
+        for batch in file.reader.iter_batches(rows, [group], column_indices=leaves, use_threads=False):
+            yield batch, tops
+
+    def _rows_at_once(self, group: int) -> int:
+        found = self._file.metadata.row_group(group)
+        leaves = {column.leaf for column in self._columns}
+        size = sum(found.column(leaf).total_uncompressed_size for leaf in leaves)
+        return int(max(1, min(ROWS_MAX, BATCH_BYTES * found.num_rows // max(1, size))))
+
+    def _open(self, unit: str) -> parquet.ParquetFile:
+        """Open it again; INT96 timestamps are read in this unit."""
+        return parquet.ParquetFile(
+            pa.PythonFile(_Seekable(self._stored), mode="r"),
+            buffer_size=BUFFER_BYTES,
+            pre_buffer=False,
+            coerce_int96_timestamp_unit=unit,
+            page_checksum_verification=True,
+            arrow_extensions_enabled=False,
+        )
+
+
+def _inside(array: pa.Array, column: PlacedColumn) -> pa.Array:
+    """Return the values of a column; NULL where something that it is inside of is NULL."""
+    return plain(pc.struct_field(array, list(column.inside)) if column.inside else array)
+
+
+def _is_cut(micros: pa.Array, nanos: pa.Array) -> pa.Array:
+    """Return True where the nanoseconds are not whole microseconds."""
+    valid = pc.is_valid(micros)
+    whole = np.asarray(pc.fill_null(pc.cast(micros, pa.int64()), 0))
+    exact = np.asarray(pc.fill_null(pc.cast(nanos, pa.int64()), 0))
+    # Both sides overflow alike, so the difference is exact: 0 to 999.
+    return pc.and_(valid, pa.array(exact - whole * np.int64(1000) != 0))
+
+
+class _Stored:
+    """The bytes of a file, and the error with which reading them failed."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.failure: Exception | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        try:
+            return self.opened.read(offset, size)
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class _Seekable(io.RawIOBase):
+    """The bytes of a file as pyarrow wants them: with a place that is moved."""
+
+    def __init__(self, stored: _Stored) -> None:
+        self._bytes = stored
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._bytes.opened.size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._bytes.opened.size - self._at
+        data = self._bytes.read(self._at, left if size < 0 else min(size, left))
+        self._at += len(data)
+        return data
