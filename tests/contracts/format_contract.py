@@ -23,7 +23,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from txtopo.audit.readers.known_readers import READERS, settings_of
+from tests.kit.archives import ENDINGS, WRITERS
+from txtopo.audit.readers.known_readers import READERS, PlannedReader
 from txtopo.audit.readers.reader import HashedFile, Read
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.positions import Unit, told_position
@@ -116,10 +117,16 @@ class FormatContract:
     """Fields that this format cannot give exactly."""
     sizes: ClassVar[Sequence[tuple[ModuleType, str]]] = ()
     """Where the bytes of its windows and blocks stand, as (module, name)."""
-    examples: ClassVar[int] = 40
+    examples: ClassVar[int] = 25
     """Number of files that are made of scraps."""
     is_recounted: ClassVar[bool] = True
     """The audit has a reader of this kind."""
+    rejects_something: ClassVar[bool] = True
+    """False if every record parses as these fields."""
+    codec: ClassVar[str] = "gzip"
+    """How its files are compressed where they are; over the suite, all codecs are used."""
+    of_first_field: ClassVar[Format | None] = None
+    """The format without options that belong to other fields than the first one."""
 
     def spout(self, path: Path | str, **options: Any) -> FileSpout:
         """The source of these files."""
@@ -134,10 +141,10 @@ class FormatContract:
         return {"empty": b"", "head alone": self.head}
 
     @contextmanager
-    def planned(self, content: bytes, **options: Any) -> Iterator[tuple[FileSpout, dict[str, Any]]]:
+    def planned(self, content: bytes, ending: str = "", **options: Any) -> Iterator[tuple[FileSpout, dict[str, Any]]]:
         """A source of one file, and the plan of its batch."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "file.txt"
+            path = Path(folder) / f"file.txt{ending}"
             path.write_bytes(content)
             spout = self.spout(path, **options)
             yield spout, plan(spout)
@@ -145,12 +152,12 @@ class FormatContract:
     def recounted(self, metadata: Mapping[str, Any]) -> list[Read]:
         """What the audit's own reader finds."""
         layout = metadata["format"]
-        reader = READERS[layout["kind"]](settings_of(layout), parse_fields(metadata["schema"]))
+        reader = PlannedReader(layout, parse_fields(metadata["schema"]))
         (file,) = metadata["files"]
         if file.get("header") is not None:
             file = {**file, "header": metadata["headers"][file["header"]]}
         with Path(file["path"]).open("rb", buffering=0) as opened:
-            return list(reader.read(file, HashedFile(opened)))
+            return list(reader.read(file, HashedFile(opened, file.get("codec"))))
 
     def compare(self, spout: FileSpout, metadata: Mapping[str, Any], found: Emission) -> None:
         """The emission beside the audit's reader: number, raw bytes and values, where the reader is sure."""
@@ -218,17 +225,42 @@ class FormatContract:
 
         run()
 
+    def test_a_compressed_file_has_the_records_of_a_plain_one(self) -> None:
+        """Whatever is in it, in one archive or two, with windows of any size; the audit unpacks it by itself."""
+        if not self.format.reads_forward:
+            return
+        write, ending = WRITERS[self.codec], ENDINGS[self.codec]
+
+        @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(st.lists(st.sampled_from(self.scraps), max_size=8), st.integers(0, 200), st.sampled_from(SIZES))
+        def run(scraps: list[bytes], cut: int, size: int) -> None:
+            content = self.head + b"".join(scraps)
+            with self.planned(content) as (spout, metadata):
+                whole = emission(spout, metadata)
+            with self.planned(write(content[:cut]) + write(content[cut:]), ending) as (spout, metadata):
+                assert metadata["files"][0]["codec"] == self.codec
+                with self.small(size):
+                    found = emission(spout, metadata)
+                assert (repr(found.rows), found.read) == (repr(whole.rows), whole.read)
+                assert [*map(_content, found.rejects)] == [*map(_content, whole.rejects)]
+                if self.is_recounted:
+                    self.compare(spout, metadata, found)
+
+        run()
+
     def test_every_size_of_parts_gives_every_record_once(self) -> None:
         """A file of all scraps, with parts of each size from one byte to the whole, and every place of each edge."""
         with self.planned(self.content(self.scraps)) as (spout, metadata):
             size = metadata["files"][0]["size"]
             whole = emission(spout, metadata)
-            assert whole.rows and whole.rejects, "the scraps show neither"
-            for part_bytes in {*range(1, 40), size // 2, size - 1, size}:
+            assert whole.rows and bool(whole.rejects) == self.rejects_something, "the scraps do not show both"
+            for part_bytes in (*range(1, 10), 13, 21, 39, size // 2, size - 1, size):
                 found = emission(spout, with_part_bytes(metadata, part_bytes))
                 assert found.told == whole.told, part_bytes
                 pieces = [piece for part in found.parts for piece in part["pieces"]]
                 assert all(a[2] == b[1] for a, b in itertools.pairwise(pieces)), "sections do not follow each other"
+                if len(pieces) == 1:
+                    break
 
     def test_whole_files_are_read_as_the_audit_reads_them(self) -> None:
         """Empty, one record, no line end, and what else the format names."""
@@ -236,7 +268,7 @@ class FormatContract:
             with self.planned(content) as (spout, metadata):
                 found = emission(spout, metadata)
                 assert found.read == len(found.rows) + len(found.rejects), name
-                for part_bytes, size in itertools.product((1, 5, 1000), SIZES):
+                for part_bytes, size in ((1, 1 << 20), (1, 7), (5, 40), (1000, 1), (1000, 7)):
                     with self.small(size):
                         again = emission(spout, with_part_bytes(metadata, part_bytes))
                         assert again.told == found.told, (name, part_bytes, size)
@@ -284,7 +316,13 @@ class FormatContract:
             first, *_ = spout.fields.items
             now = FileSpout(spout.path, self.fields, format=self.other or self.format, settled_s=0, rejected_max=1)
             assert emission(now, metadata).told == whole.told
-            fewer = FileSpout(spout.path, Fields((first,)), format=self.other or self.format, settled_s=0)
+            fewer = FileSpout(
+                spout.path,
+                Fields((first,)),
+                format=self.of_first_field or self.other or self.format,
+                settled_s=0,
+                rejected_max=1,
+            )
             if len(spout.fields.items) > 1:
                 found = emission(fewer, metadata)
                 assert repr(found.rows) == repr([row[:1] for row in whole.rows])
@@ -292,6 +330,8 @@ class FormatContract:
 
     def test_the_first_bad_record_fails_the_batch_where_none_is_allowed(self) -> None:
         content = self.content(self.scraps)
+        if not self.rejects_something:
+            return
         with self.planned(content, on_bad_line="fail") as (spout, metadata):
             reject = emission(self.spout(spout.path), metadata).rejects[0]
             with pytest.raises(BatchDataError) as told:
@@ -335,6 +375,10 @@ class FormatContract:
         program = f"import sys, {type(self.format).__module__}\nprint('pyarrow' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         assert done.stdout == "False\n"
+
+
+def _content(reject: RejectedRow) -> tuple[int, str, bytes, int]:
+    return reject.line, reject.reason, reject.raw, reject.raw_bytes
 
 
 def _plain(value: Any) -> Any:

@@ -6,15 +6,17 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import parquet
 
 from tests.contracts.format_contract import FormatContract
-from txtopo.formats import Csv, Parquet, Text
+from txtopo.formats import Csv, Json, Parquet, Pattern, Text
+from txtopo.spouts.codecs import CODECS
 from txtopo.spouts.formats.csv import ranges, windows
-from txtopo.spouts.formats.lines import line_windows
+from txtopo.spouts.formats.lines import line_pair, line_windows
+from txtopo.spouts.formats.lines.known_patterns import KNOWN_PATTERNS
 from txtopo.spouts.formats.parquet import parquet_file
 
 CSV_FIELDS = "a int not null, s string, c decimal(5,2), t timestamp, o boolean, d date, f double, y binary"
@@ -67,6 +69,27 @@ class TestCsv(FormatContract):
     sizes = ((ranges, "BLOCK_BYTES"), (windows, "WINDOW_BYTES"))
 
 
+LINES = ((line_windows, "WINDOW_BYTES"), (line_pair, "CHUNK_LINES"))
+ENDS = (b"\n", b"\r\n", b"\r", b"", b"\r\r\n", b"\n\n")
+NO_LINES = {"gzip": (b"\x1f\x8b\x08" + bytes(9), "it is gzip"), "UTF-16": (b"\xff\xfea\0", "it is UTF-16")}
+
+
+def files_of(record: bytes) -> dict[str, bytes]:
+    """Files of this line that are read in an odd way somewhere."""
+    mark = b"\xef\xbb\xbf"
+    return {
+        "one line": record,
+        "byte order mark": mark + record + b"\n" + mark + record + b"\n",
+        "byte order mark alone": mark,
+        "half a byte order mark": mark[:2],
+        "CR at the end": record + b"\r",
+        "two CR at the end": record + b"\r\r",
+        "CRLF": (record + b"\r\n") * 3,
+        "CR alone": (record + b"\r") * 3,
+        "line ends alone": b"\n\r\n\n",
+    }
+
+
 class TestText(FormatContract):
     """Every line is a record, also an empty one."""
 
@@ -84,10 +107,227 @@ class TestText(FormatContract):
         "é\n".encode(),
         b"last",
     )
-    files = {"one line": b"a", "byte order mark": b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", "mark alone": b"\xef\xbb\xbf"}
-    refused = {"gzip": (b"\x1f\x8b\x08" + bytes(9), "it is gzip")}
-    sizes = ((line_windows, "WINDOW_BYTES"),)
-    is_recounted = False
+    files = files_of(b"a")
+    refused = NO_LINES
+    sizes = LINES
+    codec = "zstd"
+
+
+class TestBytesOfLines(TestText):
+    """Lines in any encoding: only a NULL could be refused, and there is none."""
+
+    fields = "line binary not null, _line bigint"
+    wrong_fields = "line binary, _line int"
+    rejects_something = False
+    codec = "lz4"
+
+
+AT = b"[10/Oct/2025:13:55:36 -0700]"
+ACCESS = (
+    b"10.0.0.1 - ann " + AT + b' "GET /a?x=1 HTTP/1.1" 200 2326 "http://e.org/" "Mozilla/5.0 (X11)"',
+    b'10.0.0.2 - - [29/Feb/2024:23:59:59 +0530] "-" 408 - "-" "-"',
+    b'::1 - ann lee [01/Jan/0002:00:00:00 +0000] "POST /\\"q\\" HTTP/1.0" 500 0 "" "a \\\\ b \\x41\\xc3\\xa9\\n\\q"',
+    b"h - u " + AT + b' "\\x16\\x03\\x00" 400 007 "-" "\\xff \\x0"',
+    b"h - a [b] " + AT + b" c " + AT + b' "GET  / HTTP/1.1" 200 1 "r" "\\x22\\x5c"',
+    b"h - u " + AT + b' "GET /\\ a HTTP/1.1" 200 1 "r" "\\""',
+    b"h - u " + AT + b' "GET /\\" HTTP/1.1" 200 1 "\xef\xbb\xbf" "\xe2\x80\xa8\x0c"',
+    b"h - u " + AT + b' "get / HTTP/1.1" 200 1 "" ""',
+    b"h - u " + AT + b' "GET / HTTP/" 200 -1 "" ""',
+    b"h - u " + AT + b' "GET / HTTP/x" 200 1 "" ""',
+    b'h - u [31/Sep/2025:13:55:36 -0700] "-" 200 1 "-" "-"',
+    b'h - u [10/Okt/2025:24:55:36 -0700] "-" 200 1 "-" "-"',
+    b'h - u [10/Oct/2025:13:55:36 +2460] "-" 200 1 "-" "-"',
+    b"h i u " + AT + b' "-" 200 99999999999999999999 "-" "-"',
+    b"h i  " + AT + b' "-" 200 1 "-" "-"',
+    b"h - u " + AT + b' "-" 2000 1 "-" "-"',
+    b"h - u " + AT + b' "-" 200 1 "-" "-',
+    b"h - u " + AT + b' "-" 200 1 "-" "-" ',
+    b"h - u " + AT + b' "-" 200 1 "-" "\\"',
+    b"h - u " + AT + b' "-" 200 1 "n\0l" "\xff"',
+    b"h - u " + AT + b' "-" 200 1 "n\0l" "-"',
+    b" - u " + AT + b' "-" 200 1 "-" "-"',
+    b"-",
+)
+
+
+class TestApacheCombined(FormatContract):
+    """Escapes are undone after the match; a user may hold anything."""
+
+    format = Pattern("apache_combined")
+    other = Pattern("apache_combined", null_values=["200", "GET"])
+    fields = (
+        "host string, ident string, user string, time timestamp, request string, method string, path string, "
+        "protocol string, status smallint, size bigint, referer string, agent string, _line bigint"
+    )
+    wrong_fields = "host string, bytes int"
+    scraps = (*(line + b"\n" for line in ACCESS), *ENDS)
+    files = files_of(ACCESS[0])
+    refused = NO_LINES
+    sizes = LINES
+    codec = "bzip2"
+
+
+class TestApacheCombinedAsOtherTypes(TestApacheCombined):
+    """The same lines as bytes, days and texts, with other texts for NULL."""
+
+    format = Pattern("apache_combined", null_values=["GET", "200", "10/Oct/2025:13:55:36 -0700"])
+    other = Pattern("apache_combined")
+    fields = "request binary, time date, method string, status string, agent binary, referer binary, size string"
+    codec = "gzip"
+
+
+class TestApacheCommon(TestApacheCombined):
+    format = Pattern("apache_common")
+    other = Pattern("apache_common", null_values=["GET"])
+    fields = "time timestamp_ntz, host string, status int, size int not null, path string, user string"
+    scraps = (*(line.rsplit(b' "', 2)[0] + b"\n" for line in ACCESS), *ENDS)
+    files = files_of(ACCESS[0].rsplit(b' "', 2)[0])
+    codec = "xz"
+
+
+class TestNginx(TestApacheCombined):
+    """Other escapes, and no ident."""
+
+    format = Pattern("nginx")
+    other = Pattern("nginx", null_values=["200"])
+    fields = "host string, user string, time string, protocol string, path binary, request string, agent string"
+    codec = "zstd"
+
+
+SYSLOG = (
+    b"Nov 23 09:07:01 web1 sshd[812]: Accepted: publickey for ann",
+    b"<34>Nov  3 09:07:01 web1 kernel: [0.0] up",
+    b"2026-11-23T09:07:01.123456+01:00 web1 systemd-logind[1]: New session",
+    b"2026-11-23T09:07:01.1234567Z web1 a: b",
+    b"2026-02-30T09:07:01Z web1 a/b:",
+    b"Nov 23 09:07:01 web1 last message repeated 2 times",
+    b"Nov 23 09:07:01 web1 a[7] b: c",
+    b"Nov 23 09:07:01 web1 a[: b]: c",
+    b"Nov 23 09:07:01 web1 a[]:c",
+    b"Nov 23 09:07:01 web1 a:b",
+    b"Nov 23 09:07:01 web1 : b",
+    b"Nov 23 09:07:01 web1 a[99999999999]: \xe2\x80\xa8\r-",
+    b"<1234>Nov 23 09:07:01 web1 a: b",
+    b"<>Nov 23 09:07:01 web1 a: b",
+    b"<5>2026-11-23T09:07:01+0100 - -:",
+    b"Nov 23 09:07:01 web1 ",
+    b"Nov 23 09:07:01 web1",
+    b"Nov 23 09:07:01  a",
+    b"nov 23 09:07:01 web1 a: b",
+    b"Nov 23 09:07:01 web1 n\0l: x",
+)
+
+
+class TestSyslog(FormatContract):
+    """Two kinds of times; a message may look like a program."""
+
+    format = Pattern("syslog")
+    other = Pattern("syslog", null_values=["web1"])
+    fields = "priority int, time string, host string, program string, pid int, message string"
+    wrong_fields = "facility string"
+    scraps = (*(line + b"\n" for line in SYSLOG), *ENDS)
+    files = files_of(SYSLOG[0])
+    refused = NO_LINES
+    sizes = LINES
+    codec = "lz4"
+
+
+class TestSyslogWithInstants(TestSyslog):
+    """A time without a year is no instant."""
+
+    fields = "time timestamp, message binary, _line bigint"
+    codec = "xz"
+
+
+class TestExpression(FormatContract):
+    """A user's own: optional groups, an empty line that matches, values of all types."""
+
+    format = Pattern(r"(?P<id>\S*) ?(?P<b>\w*)(?: (?P<c>.*))?", null_values=["-", "NA"])
+    other = Pattern(r"(?P<id>\S*) (?P<b>\w*)(?P<c>)")
+    fields = "c string, id int, b decimal(5,2), _line bigint"
+    wrong_fields = "d string"
+    scraps = (
+        b"1 2\n",
+        b"12 15 x\n",
+        b"- NA -\n",
+        b"7 \n",
+        b"7 1_0 y\n",
+        b"007 1e2 \xc3\xa9 z\n",
+        b"0x1F 1\n",
+        b"1.0\n",
+        b"2147483648 1\n",
+        b"1 1234\n",
+        b"1 2 n\0l\n",
+        b"1 2 \xff\n",
+        b"1 2  \xe2\x80\xa8\n",
+        "1 é x\n".encode(),
+        "٣ 1\n".encode(),
+        *ENDS,
+    )
+    files = files_of(b"1 2 x")
+    refused = NO_LINES
+    sizes = LINES
+    codec = "bzip2"
+
+
+class TestJson(FormatContract):
+    """Objects with repeated keys, numbers as written, paths, nested values as text."""
+
+    format = Json(paths={"who": ("user", "id")})
+    other = Json(paths={"who": "id"})
+    fields = (
+        "who int, id bigint, name string, price decimal(20,4), at timestamp, ok boolean, x double, day date, "
+        "local timestamp_ntz, _line bigint"
+    )
+    wrong_fields = "a binary"
+    scraps: ClassVar[Sequence[bytes]] = (
+        b'{"id": 1, "name": "ann", "price": 1.50, "at": "2026-01-01T00:00:00Z", "ok": true, "user": {"id": 7}}\n',
+        b'{"id":null,"name":"\\u00e9 \\"q\\"","price":"12.25","ok":false,"user":null,"x":-0,"day":"2024-02-29"}\n',
+        b'{"user":{"id":3,"id2":{"id":[1]}},"name":["a", 1.0, {"b" : "\\u00e9"}],"id":-9223372036854775808}\n',
+        b"{}\n",
+        b' {"price":1e2,"x":123456789012345678901234567890,"more":[[],{}]} \n',
+        b'{"id":1,"id":1}\n',
+        b'{"other":1,"other":2,"user":{"x":1,"x":2}}\n',
+        b'{"user":{"id":1,"id":null}}\n',
+        b'{"\\u0069d":2}\n',
+        b'{"user":5}\n',
+        b'{"user":[]}\n',
+        b'{"name":"a\\u0000"}\n',
+        b'{"name":"\\ud800"}\n',
+        b'{"name":{"k\\u0000":"\\ud83d\\ude00"}}\n',
+        b'{"name":true}\n',
+        b'{"id":1.0}\n{"id":"1"}\n{"id":9223372036854775808}\n{"id":true}\n',
+        b'{"price":"NaN"}\n{"price":" 1 "}\n{"price":0.12345}\n{"price":""}\n',
+        b'{"x":1e400}\n{"x":"1"}\n{"x":0.1}\n{"x":NaN}\n',
+        b'{"at":"2026-01-01 10:00:00.1234567"}\n{"at":5}\n{"local":"2026-01-01T10:00Z"}\n{"local":"2026-01-01"}\n',
+        b'{"ok":"true"}\n{"ok":1}\n{"day":"2026-02-30"}\n',
+        b"null\n[{}]\n5\n",
+        b'{"id":1}{"id":2}\n',
+        b'{"id":01}\n{"id":-0}\n{\n',
+        b'{"name":"x\ty"}\n{"name":"\xff"}\n{"name":"\xe2\x80\xa8\x7f"}\n',
+        b" \t\r\n",
+        b'{"id":1}\0\n',
+        *ENDS,
+    )
+    files = files_of(b'{"id":1}')
+    refused = {**NO_LINES, "array": (b'[\n{"id":1},\n{"id":2}\n]\n', "a JSON array over several lines")}
+    sizes = LINES
+    codec = "gzip"
+
+
+class TestJsonNotNull(TestJson):
+    """A key that is not there is NULL; the value of a key and of one below it."""
+
+    format = Json(paths={"w": ("user", "id"), "u": "user"})
+    other = Json(paths={"w": "id"})
+    fields = "id int not null, name string not null, u string, w int"
+    of_first_field = Json()
+    scraps: ClassVar[Sequence[bytes]] = (
+        *TestJson.scraps,
+        b'{"id":5,"name":"b"}\n',
+        b'{"id":5,"name":"","user":{"id":4}}\n',
+    )
+    codec = "lz4"
 
 
 class TestParquet(FormatContract):
@@ -178,3 +418,12 @@ class TestParquet(FormatContract):
             "nested": (typed("s", pa.struct({"x": pa.string()})), "it is nested"),
             "inside missing": (typed("user", pa.struct({"x": pa.string()})), r"column \('user', 'id'\) is missing"),
         }
+
+
+def test_every_codec_and_every_known_pattern_is_tried() -> None:
+    classes: list[type[FormatContract]] = [FormatContract]
+    for one in classes:
+        classes += one.__subclasses__()
+    tried = {one.codec for one in classes[1:]}
+    assert tried == {codec.name for codec in CODECS}
+    assert {one.format.pattern for one in classes[1:] if isinstance(one.format, Pattern)} > {*KNOWN_PATTERNS}

@@ -19,7 +19,7 @@ from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.protocol.commit import commit_batch, quarantine_batch
 from txtopo.core.plan import Plan, canonical, genesis_digest
 from txtopo.core.values import Committed, Failure, Processed, Quarantine, TransactionAttempt
-from txtopo.ports import Assignment, AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.ports import Assignment, AttemptStart, Claim, Claimed, Executor, MirrorEntry
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Topology
 from txtopo.topology.consumed_inputs import ConsumedInputs
@@ -32,8 +32,16 @@ class Leader:
     it.
     """
 
-    def __init__(self, dsn: str, topology: Topology, *, code_hash: bytes = CODE, in_pieces: bool = False) -> None:
-        """Takes the lead. `in_pieces`: file lists lie in plan_part."""
+    def __init__(
+        self,
+        dsn: str,
+        topology: Topology,
+        *,
+        code_hash: bytes = CODE,
+        in_pieces: bool = False,
+        executor: Executor | None = None,
+    ) -> None:
+        """Takes the lead. `in_pieces`: file lists lie in plan_part. `executor`: by default one in this process."""
         self._dsn = dsn
         self._topology = topology
         self._in_pieces = in_pieces
@@ -41,7 +49,7 @@ class Leader:
         claimed = self._claim(code_hash)
         self._lead, self._digest, self.txid = claimed.lead, claimed.last_digest, claimed.last_txid
         self._ledger.prepare_targets(self._lead, topology.committers, topology.describe())
-        self._executor = InProcessExecutor(topology, code_hash)
+        self._executor: Executor = executor or InProcessExecutor(topology, code_hash)
         self._spout = topology.spouts[0]
 
     def close(self) -> None:

@@ -11,8 +11,8 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
-from txtopo.audit.readers.known_readers import READERS, settings_of
-from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, Reader, TooLongError
+from txtopo.audit.readers.known_readers import READERS, PlannedReader
+from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, TooLongError
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.audit.unpacking import DamagedError, NoDecoderError
@@ -102,12 +102,11 @@ def recount(
     try:
         layout = metadata["format"]
         kind = layout["kind"]
-        known = READERS.get(kind)
-        if known is None:
+        if kind not in READERS:
             raise UnknownSourceError(f"sources of kind {kind!r} are not recounted")
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
-        recounter = _Recounter(known(settings_of(layout), planned), metadata["headers"], counters, rejects, dead)
+        recounter = _Recounter(PlannedReader(layout, planned), metadata["headers"], counters, rejects, dead)
         with localcontext(WIDE):
             for file in metadata["files"]:
                 recounter.read(file)
@@ -121,7 +120,7 @@ class _Recounter:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: PlannedReader,
         headers: Sequence[Any],
         counters: list[Counter],
         rejects: RejectsOf,

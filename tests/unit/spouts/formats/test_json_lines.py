@@ -21,7 +21,7 @@ def one(line: str | bytes, ddl: str, paths: Any = None) -> Any:
     pair = Json(paths=paths or {})._pair(parse_fields(ddl))
     lines = [line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line]
     whole, sifted = pair.whole(lines), pair.sift(lines)
-    assert whole is None or whole.equals(sifted.batch)
+    assert whole is None or repr(whole.to_pylist()) == repr(sifted.batch.to_pylist())
     assert judged(pair, lines) == sifted
     return sifted.refused[0] if sifted.refused else sifted.batch.column(0)[0].as_py()
 
@@ -43,6 +43,8 @@ def one(line: str | bytes, ddl: str, paths: Any = None) -> Any:
         ),
         ('{"a":0.1}', "a double", 0.1),
         ('{"a":5}', "a double", 5.0),
+        ('{"a":-0}', "a double", -0.0),
+        ('{"a":-0,"b":[-0.0]}', "a double", -0.0),
         ('{"a":true}', "a boolean", True),
         ('{"a":"2026-01-31"}', "a date", date(2026, 1, 31)),
         ('{"a":"2026-01-01T10:00:00.5+02:00"}', "a timestamp", datetime(2026, 1, 1, 8, 0, 0, 500000, UTC)),

@@ -26,6 +26,8 @@ BLANKS = b" \t\r"
 """Blanks of JSON; a line of nothing else is skipped."""
 _ESCAPED_KEY = re.compile(rb'\\.[^"\\]*+(?:\\.[^"\\]*+)*+"[ \t\r]*+:', re.DOTALL)
 """Found in every line with an escape in a key."""
+_NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
+"""A zero of which msgspec drops the sign in a double."""
 _NUMBER = r"^(?:null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
 _NUMBER_OR_TEXT = rf'{_NUMBER}|^"[^"\\]*"$'
 
@@ -40,6 +42,7 @@ class JsonLines(LinePair):
         struct = _struct(tree, fields)
         self._decode: Callable[[bytes], Any] | None = None if struct is None else msgspec.json.Decoder(struct).decode
         self._members = _members(tree, ())
+        self._has_doubles = any(field.type.kind == "double" for field in fields.items)
 
     def whole(self, lines: Sequence[bytes]) -> pa.RecordBatch | None:
         if self._decode is None:
@@ -50,6 +53,8 @@ class JsonLines(LinePair):
             rows = list(map(self._decode, lines))
             values = [_values(rows, member.names) for member in self._members]
             doubtful = _doubtful(block, lines) | self._repeated(block, lines, values)
+            if self._has_doubles and _NEGATIVE_ZERO.search(block):
+                doubtful.update(number for number, line in enumerate(lines) if _NEGATIVE_ZERO.search(line))
             exact = {number: self._exact.texts(lines[number]) for number in sorted(doubtful)}
             return self._batch(values, exact)
         except (pa.ArrowInvalid, LineError, msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
