@@ -4,21 +4,19 @@ table with the share of each batch.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+from txtopo.committers.table_names import check_columns, split_table
 from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType
 from txtopo.errors import TopologyError
 from txtopo.topology.committer_bolt import Aggregate, AggregateKind, Aggregation, CommitterBolt
 
-IDENTIFIER_BYTES_MAX = 63
 KEYS_MAX = 30
 """An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
 CONTRIBUTION_SUFFIX = "_contribution"
-_PART = re.compile(r"[a-z_][a-z0-9_]*")
-_RESERVED = frozenset({"txid", "reverses", "ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"})
-"""Column names that the contribution table or Postgres itself uses."""
+_RESERVED = frozenset({"txid", "reverses"})
+"""Column names that the contribution table uses."""
 _UNORDERED_KINDS = frozenset({*FLOAT_KINDS, "binary"})
 """Types without an order that is the same in Arrow, Spark and Postgres: NaN and -0.0; min(bytea) is new in Postgres 18.
 """
@@ -76,7 +74,7 @@ class AggregateCommitter(CommitterBolt):
             raise TopologyError(f"{_class(self)}({table!r}): keys and sums are lists of field names, not text")
         self.schema: str
         self.name: str
-        self.schema, self.name = _split(_class(self), table, contributions)
+        self.schema, self.name = split_table(_class(self), table, CONTRIBUTION_SUFFIX if contributions else "")
         self.keys: tuple[str, ...] = tuple(keys)
         self.count = count
         self.baseline = baseline
@@ -168,13 +166,7 @@ class AggregateCommitter(CommitterBolt):
                 f"{self}: column {', '.join(twice)} is named twice; name the result of a sum with sums={{'field': "
                 f"'column'}}"
             )
-        for name in columns:
-            if not name or "\0" in name or len(name.encode()) > IDENTIFIER_BYTES_MAX:
-                raise TopologyError(f"{self}: {name!r} is not a column name of 1 to {IDENTIFIER_BYTES_MAX} bytes")
-            if name in _RESERVED:
-                raise TopologyError(
-                    f"{self}: {name} is a column that txtopo or Postgres keeps itself; rename the field in a bolt"
-                )
+        check_columns(self, columns, _RESERVED)
 
 
 def _class(bolt: AggregateCommitter) -> str:
@@ -187,18 +179,3 @@ def _pairs(columns: Mapping[str, str] | Sequence[str]) -> Sequence[tuple[str, st
 
 def _all(kind: AggregateKind, columns: Mapping[str, str] | Sequence[str]) -> Sequence[Aggregate]:
     return [Aggregate(kind, field, column) for field, column in _pairs(columns)]
-
-
-def _split(who: str, table: str, contributions: bool) -> tuple[str, str]:
-    schema, _, name = table.rpartition(".")
-    schema = schema or "public"
-    if not (_PART.fullmatch(schema) and _PART.fullmatch(name)):
-        raise TopologyError(
-            f"{who}: {table!r} is not a table name; write name or schema.name in lower-case letters, digits and _"
-        )
-    if schema == "txtopo" or schema.startswith("pg_"):
-        raise TopologyError(f"{who}: schema {schema} is not for tables of topologies")
-    bound = IDENTIFIER_BYTES_MAX - (len(CONTRIBUTION_SUFFIX) if contributions else 0)
-    if len(name) > bound or len(schema) > IDENTIFIER_BYTES_MAX:
-        raise TopologyError(f"{who}: table name {name!r} is longer than {bound} characters")
-    return schema, name

@@ -16,6 +16,7 @@ _POSTGRES_TYPES = {
     "timestamp_ntz": "timestamp without time zone",
     "binary": "bytea",
 }
+_FLOAT_TYPES = {"float": "real", "double": "double precision"}
 
 
 def postgres_type(field_type: FieldType) -> str:
@@ -23,6 +24,11 @@ def postgres_type(field_type: FieldType) -> str:
     if field_type.kind == "decimal":
         return f"numeric({field_type.precision},{field_type.scale})"
     return _POSTGRES_TYPES[field_type.kind]
+
+
+def column_type(field_type: FieldType) -> str:
+    """Return the same for a column that only keeps values, which may be floats."""
+    return _FLOAT_TYPES.get(field_type.kind) or postgres_type(field_type)
 
 
 def quoted(name: str) -> str:

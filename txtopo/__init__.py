@@ -42,6 +42,7 @@ from txtopo.topology import launch as _launch
 if TYPE_CHECKING:
     from txtopo.client import Client, connect
     from txtopo.committers.aggregate_committer import AggregateCommitter
+    from txtopo.committers.append_committer import AppendCommitter
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
     from txtopo.core.fields import Fields
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Acking": "txtopo.topology.components",
     "AggregateCommitter": "txtopo.committers.aggregate_committer",
+    "AppendCommitter": "txtopo.committers.append_committer",
     "BoltDeclarer": "txtopo.topology.declarer",
     "ClassTopology": "txtopo.topology.class_style",
     "Client": "txtopo.client",
@@ -111,6 +113,7 @@ _HOMES = {
 __all__ = [
     "Acking",
     "AggregateCommitter",
+    "AppendCommitter",
     "BoltDeclarer",
     "ClassTopology",
     "Client",

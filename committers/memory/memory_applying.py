@@ -5,6 +5,7 @@ or discarded.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -12,8 +13,9 @@ from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
 from txtopo.committers.protocol.count_tables import TableShape, result_of_rows, shape_of
 from txtopo.committers.protocol.folds import after, reversing
 from txtopo.committers.protocol.redo_checks import check_reversed, no_contributions
+from txtopo.committers.protocol.row_tables import numbered, of_rows, row_shape_of
 from txtopo.committers.protocol.rules import describe_counts
-from txtopo.core.values import CommitterCount, CommitterResult
+from txtopo.core.values import CommitterCount, CommitterResult, TransactionAttempt
 from txtopo.errors import BatchDataError
 from txtopo.topology.components import CommitterComponent
 
@@ -97,6 +99,47 @@ class MemoryDraft:
             digest=digest,
         )
 
+    def remove_rows(self, committer: CommitterComponent, redo_of: int, expected: int | None) -> int:
+        """Remove the rows that batch `redo_of` added to a table of rows; returns how many. `expected` as above."""
+        name = row_shape_of(committer).name
+        own = [key for key in self._store.tables.get(name, {}) if key[0] == redo_of]
+        check_reversed(committer.name, redo_of, len(own), 0, expected)
+        self._tables.setdefault(name, {}).update(dict.fromkeys(own))
+        return len(own)
+
+    def append_rows(
+        self, committer: CommitterComponent, attempt: TransactionAttempt, result: CommitterResult, removed: int
+    ) -> CommitterCount:
+        """Add the rows of a batch to a table of rows; returns the count."""
+        shape, rows = row_shape_of(committer), numbered(committer, result).to_pylist()
+        if shape.name not in self._store.tables:
+            raise _misfit(committer, f"there is no table {shape.name} with these columns")
+        if result.arrived != len(rows):
+            numbers_text = describe_counts(result.arrived, len(rows), result.row_count, len(rows), 0)
+            raise BatchDataError(f"committer {committer.name}: {numbers_text}", component=committer.name)
+        draft, digest = self._tables.setdefault(shape.name, {}), 0
+        for row in rows:
+            number, *values = row.values()
+            _check_texts(committer, values)
+            draft[attempt.txid, attempt.attempt, number] = tuple(values)
+            digest += _hash((number, *values))
+        return CommitterCount(
+            committer=committer.name,
+            arrived=result.arrived,
+            counted=len(rows),
+            results=result.row_count,
+            written=len(rows),
+            reversed=removed,
+            digest=digest,
+        )
+
+    def last_rows(self, committer: CommitterComponent) -> CommitterResult | None:
+        """Return the rows of the last batch in a table of rows; None if it has none."""
+        stored = self._store.tables.get(row_shape_of(committer).name, {})
+        last = max((key[0] for key in stored), default=None)
+        rows = [stored[key] for key in sorted(stored) if key[0] == last]
+        return of_rows(committer, rows) if rows else None
+
     def publish(self) -> None:
         """Copy the draft into the store: the database transaction is committed."""
         for name, draft in self._tables.items():
@@ -143,14 +186,18 @@ def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
 
 def _check_row(committer: CommitterComponent, shape: TableShape, row: tuple[Any, ...]) -> None:
     """Raise BatchDataError for values that Postgres refuses (P14, text and numbers that it cannot hold)."""
-    for value in row:
-        if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
-            raise _misfit(committer, "a text holds NUL or a lone surrogate")
+    _check_texts(committer, row)
     count, *_ = numbers = row[len(shape.keys) :]
     if any(value is None and not column.nullable for column, value in zip(shape.numbers, numbers, strict=True)):
         raise _misfit(committer, "a count or sum is NULL")
     if not -BIGINT_MAX - 1 <= count <= BIGINT_MAX:
         raise _misfit(committer, "bigint out of range")
+
+
+def _check_texts(committer: CommitterComponent, row: Iterable[Any]) -> None:
+    for value in row:
+        if isinstance(value, str) and ("\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)):
+            raise _misfit(committer, "a text holds NUL or a lone surrogate")
 
 
 def _misfit(committer: CommitterComponent, reason: str) -> BatchDataError:

@@ -10,8 +10,9 @@ from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_store import MemoryPostgres
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
-from txtopo.committers.protocol.count_tables import shape_of
+from txtopo.committers.protocol.count_tables import Column, shape_of
 from txtopo.committers.protocol.redo_checks import irreversible_code
+from txtopo.committers.protocol.row_tables import holds_rows, row_shape_of
 from txtopo.core.values import CommitterCount, CommitterResult, Lead
 from txtopo.errors import Halted
 from txtopo.ports import LedgerEntry
@@ -53,6 +54,25 @@ class MemoryHalf(Protocol):
         """See LedgerSession.last_contributed."""
 
 
+def is_registered(store: MemoryPostgres, lead: Lead, name: str, table: str, columns: tuple[Column, ...]) -> bool:
+    """Return True if the table belongs to this committer already. Raises Halted if it belongs to another one, or if it
+    is another table than before.
+    """
+    owner = store.targets.get(table)
+    if owner not in (None, (lead.topology, name)):
+        raise Halted(
+            f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs its own table"
+        )
+    other = next((key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None)
+    if owner is None and other is not None:
+        raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
+    if [(c.name, c.type) for c in store.columns.get(table, columns)] != [(c.name, c.type) for c in columns]:
+        raise Halted(f"table {table} has other columns")
+    if owner is not None and table not in store.tables:
+        raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
+    return owner is not None
+
+
 class MemoryCount:
     """The half of a counting committer: tables of the store."""
 
@@ -60,24 +80,7 @@ class MemoryCount:
         """Create its tables in memory, or check them, and register the target."""
         shape, name = shape_of(committer), committer.name
         table = f"{shape.schema}.{shape.table}"
-        owner = store.targets.get(table)
-        if owner not in (None, (lead.topology, name)):
-            raise Halted(
-                f"table {table} belongs to committer {owner[1]} of topology {owner[0]}; each committer needs its own "
-                f"table"
-            )
-        other = next(
-            (key for key, value in store.targets.items() if value == (lead.topology, name) and key != table), None
-        )
-        if owner is None and other is not None:
-            raise Halted(f"committer {name} of topology {lead.topology} writes to {other} and cannot change to {table}")
-        if [(c.name, c.type) for c in store.columns.get(table, shape.columns)] != [
-            (c.name, c.type) for c in shape.columns
-        ]:
-            raise Halted(f"table {table} has other columns")
-        if owner is not None:
-            if table not in store.tables:
-                raise Halted(f"table {table} no longer exists although batches were counted in it; restore it")
+        if is_registered(store, lead, name, table, shape.columns):
             return
         rows = store.tables.get(table, {})
         if rows and not committer.bolt_as(AggregateCommitter).baseline:
@@ -136,7 +139,40 @@ class MemoryCode:
         return None
 
 
-MEMORY_HALVES: Mapping[str, MemoryHalf] = {"aggregate": MemoryCount(), "code": MemoryCode()}
+class MemoryAppend:
+    """The half of a committer of rows: a table of the store, by batch and number."""
+
+    def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
+        """Create its table in memory, or check it, and register it."""
+        shape = row_shape_of(committer)
+        if is_registered(store, lead, committer.name, shape.name, shape.columns):
+            return
+        if store.tables.get(shape.name):
+            raise holds_rows(shape.name)
+        store.tables[shape.name] = {}
+        store.columns[shape.name] = shape.columns
+        store.targets[shape.name] = (lead.topology, committer.name)
+
+    def apply(
+        self,
+        applying: MemoryApplying,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
+        """Remove the rows of the redone batch, then add those of this one."""
+        reversed_rows = 0
+        if applying.reverses is not None:
+            expected = applying.results_before.get(committer.name)
+            reversed_rows = applying.draft.remove_rows(committer, applying.reverses, expected)
+        return applying.draft.append_rows(committer, applying.entry.attempt, result, reversed_rows)
+
+    def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
+        """See MemoryHalf."""
+        return draft.last_rows(committer)
+
+
+MEMORY_HALVES: Mapping[str, MemoryHalf] = {"aggregate": MemoryCount(), "append": MemoryAppend(), "code": MemoryCode()}
 """Kind of committer -> its half in this room."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import psycopg2.extensions
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 
-from txtopo.errors import unreachable
+from txtopo.errors import invariant, unreachable
 
 _BEGIN = "begin;\n"
 
@@ -50,8 +50,16 @@ class _Cursor(psycopg2.extensions.cursor):  # type: ignore[misc]
             query = _BEGIN.encode() + query if isinstance(query, bytes) else _BEGIN + query
         super().execute(query, vars)
 
+    def copy_expert(self, *arguments: Any, **more: Any) -> None:
+        """Send COPY in the open database transaction: it can begin none."""
+        invariant(
+            self.connection.info.transaction_status != TRANSACTION_STATUS_IDLE,
+            "COPY needs a database transaction that is open",
+        )
+        super().copy_expert(*arguments, **more)
+
     def executemany(self, *_: Any, **__: Any) -> NoReturn:
         """Refused: these would not begin a database transaction."""
         unreachable("this connection only has `execute`")
 
-    callproc = copy_from = copy_to = copy_expert = executemany
+    callproc = copy_from = copy_to = executemany

@@ -10,16 +10,16 @@ import psycopg2
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from txtopo.committers.postgres.append_rows import PostgresAppend, check_deferred
 from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.batch_transaction import PostgresTransaction
 from txtopo.committers.postgres.reverse import reverse_batch
 from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
-from txtopo.committers.postgres.transactions import Held, run
+from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.postgres.user_committers import record_user_committer
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
-from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterCount, CommitterResult, Lead
 from txtopo.errors import TxtopoError
 from txtopo.ports import LedgerEntry
@@ -115,10 +115,7 @@ class PostgresCount:
 
     def check_deferred(self, connection: Connection) -> None:
         """See PostgresHalf."""
-        rows = run(connection, "list_deferred", schema=self._shape.schema, table=self._shape.table).all()
-        if rows:
-            names = ", ".join(f"{quoted(schema)}.{quoted(name)}" for schema, name in rows)
-            connection.exec_driver_sql(f"set constraints {names} immediate", {})
+        check_deferred(connection, self._shape.schema, self._shape.table)
 
     def problem(self, connection: Connection) -> str | None:
         """See PostgresHalf."""
@@ -189,6 +186,7 @@ class PostgresCode:
 
 POSTGRES_HALVES: Mapping[str, Callable[[CommitterComponent], PostgresHalf]] = {
     "aggregate": PostgresCount,
+    "append": PostgresAppend,
     "code": PostgresCode,
 }
 """Kind of committer -> what makes its half in this room."""

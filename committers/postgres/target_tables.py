@@ -26,6 +26,19 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
     """
     shape, name = applier.shape, applier.component.name
     target = f"{shape.schema}.{shape.table}"
+    registered = is_registered(connection, lead, name, shape.schema, target)
+    for table in tables_of(shape):
+        create_or_check(connection, shape.schema, table, registered=registered)
+    if shape.contribution_table is not None:
+        _guard_contributions(connection, shape.schema, shape.contribution_table)
+    if not registered:
+        _register(connection, lead, applier, target)
+
+
+def is_registered(connection: Connection, lead: Lead, name: str, schema: str, target: str) -> bool:
+    """Return True if the target belongs to this committer already. Raises Halted if it belongs to another one, or if
+    it is another table than before; ConfigurationError if its schema does not exist.
+    """
     owner, other = run(connection, "read_target", target=target, topology=lead.topology, committer=name).one()
     if owner not in (None, f"{lead.topology}/{name}"):
         topology, _, committer = owner.partition("/")
@@ -40,25 +53,14 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
             f"another name",
             next_command=f"name table {other} again, or give the committer another name; then start `txtopo run` again",
         )
-    if (
-        connection.exec_driver_sql("select to_regnamespace(%(name)s)", {"name": quoted(shape.schema)}).scalar_one()
-        is None
-    ):
-        raise ConfigurationError(
-            f"committer {name}: schema {shape.schema} does not exist; create schema {shape.schema}"
-        )
-    registered = owner is not None
-    for table in tables_of(shape):
-        _create_or_check(connection, shape, table, registered=registered)
-    if shape.contribution_table is not None:
-        _guard_contributions(connection, shape.schema, shape.contribution_table)
-    if not registered:
-        _register(connection, lead, applier, target)
+    if connection.exec_driver_sql("select to_regnamespace(%(name)s)", {"name": quoted(schema)}).scalar_one() is None:
+        raise ConfigurationError(f"committer {name}: schema {schema} does not exist; create schema {schema}")
+    return owner is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a counting committer."""
+    """One table of a committer."""
 
     name: str
     columns: tuple[Column, ...]
@@ -119,25 +121,28 @@ def _guard_contributions(connection: Connection, schema: str, table: str) -> Non
         connection.exec_driver_sql("rollback to savepoint contributes", {})
 
 
-def _create_or_check(connection: Connection, shape: TableShape, wanted: Table, *, registered: bool) -> None:
-    table, columns, keys = wanted.name, wanted.columns, wanted.keys
-    found = run(connection, "list_columns", schema=shape.schema, table=table).all()
-    ddl, *further = _created(shape.schema, wanted)
+def create_or_check(connection: Connection, schema: str, wanted: Table, *, registered: bool) -> None:
+    """Create a table of a committer, or check the one that is there. Raises Halted if it is not suitable, or if it is
+    missing although it is `registered`.
+    """
+    table, columns = wanted.name, wanted.columns
+    found = run(connection, "list_columns", schema=schema, table=table).all()
+    ddl, *further = _created(schema, wanted)
     if found:
         if found[0][3] not in ("r", "p") or found[0][4] != "p":
             # P5: an unlogged table is empty after a crash.
             raise Halted(
-                f"{shape.schema}.{table} is not a plain, logged table; txtopo would create it as: {ddl}",
+                f"{schema}.{table} is not a plain, logged table; txtopo would create it as: {ddl}",
                 next_command=FIX_TABLE,
             )
-        _check_columns(f"{shape.schema}.{table}", [row[:2] for row in found if not row[5]], columns, ddl)
-        _check_computed(f"{shape.schema}.{table}", {row[0]: row for row in found if row[5]}, wanted.computed, ddl)
-        _check_unique(connection, shape, table, keys, {row[0] for row in found if row[2]})
+        _check_columns(f"{schema}.{table}", [row[:2] for row in found if not row[5]], columns, ddl)
+        _check_computed(f"{schema}.{table}", {row[0]: row for row in found if row[5]}, wanted.computed, ddl)
+        _check_unique(connection, schema, wanted, {row[0] for row in found if row[2]})
         return
     if registered:
         # A new table would be empty, and every count in it too low.
         raise Halted(
-            f"table {shape.schema}.{table} no longer exists although batches were counted in it; restore it",
+            f"table {schema}.{table} no longer exists although batches were counted in it; restore it",
             next_command="restore it from a backup (docs/operating.md, A target table), then start `txtopo run` again",
         )
     for statement in (ddl, *further):
@@ -150,7 +155,7 @@ def table_problem(connection: Connection, shape: TableShape) -> str | None:
     """
     try:
         for table in tables_of(shape):
-            _create_or_check(connection, shape, table, registered=True)
+            create_or_check(connection, shape.schema, table, registered=True)
     except Halted as halted:
         return halted.reason
     return None
@@ -202,17 +207,19 @@ def _check_columns(table: str, rows: Sequence[Sequence[str]], columns: Sequence[
         )
 
 
-def _check_unique(
-    connection: Connection, shape: TableShape, table: str, keys: Sequence[Column], not_null: set[str]
-) -> None:
-    names = {key.name for key in keys}
-    numbers = [column for column in shape.numbers if not column.nullable and column.name not in not_null]
-    name = f"{unescaped(shape.schema)}.{unescaped(table)}"
+def _check_unique(connection: Connection, schema: str, table: Table, not_null: set[str]) -> None:
+    keys, names = table.keys, {key.name for key in table.keys}
+    numbers = [
+        column
+        for column in table.columns
+        if column.name not in names and not column.nullable and column.name not in not_null
+    ]
+    name = f"{unescaped(schema)}.{unescaped(table.name)}"
     if numbers:
         # NULL + 1 is NULL: such a row would lose every later count.
         sets = ", ".join(f"alter column {unescaped(column.name)} set not null" for column in numbers)
         raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=FIX_TABLE)
-    for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=shape.schema, table=table):
+    for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=schema, table=table.name):
         if set(columns) == names and (
             nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)
         ):
@@ -230,14 +237,14 @@ def _register(connection: Connection, lead: Lead, applier: Applier, target: str)
     # Nothing can insert a row between the check and the registration.
     connection.exec_driver_sql(f"lock table {shape.target} in share row exclusive mode", {})
     contributions = shape.contributions
-    if contributions is not None and _has_rows(connection, contributions):
+    if contributions is not None and has_rows(connection, contributions):
         raise Halted(
             f"table {shape.schema}.{shape.contribution_table} holds contributions of an earlier table {target}; move "
             f"it away first",
             next_command="rename or drop that table, then start `txtopo run` again",
         )
     digest = None
-    if _has_rows(connection, shape.target):
+    if has_rows(connection, shape.target):
         if not applier.component.bolt_as(AggregateCommitter).baseline:
             raise Halted(
                 f"table {target} holds rows that no topology has counted; baseline=True adopts them unchanged, or "
@@ -262,5 +269,6 @@ def _adopt(connection: Connection, shape: TableShape) -> int:
     return int(digest)
 
 
-def _has_rows(connection: Connection, table: str) -> bool:
+def has_rows(connection: Connection, table: str) -> bool:
+    """Return True if the table, given quoted, has a row."""
     return bool(connection.exec_driver_sql(f"select exists (select from {table})", {}).scalar_one())

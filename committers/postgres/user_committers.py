@@ -14,11 +14,9 @@ from txtopo.committers.postgres.apply_counts import ROWS_PER_STATEMENT, array_li
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.transactions import Held, joined, settings
 from txtopo.committers.protocol.count_tables import Column
-from txtopo.committers.sql_names import postgres_type
+from txtopo.committers.sql_names import column_type
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterCount, CommitterResult
-
-_FLOATS = {"float": "real", "double": "double precision"}
 
 
 class RowSums:
@@ -108,7 +106,7 @@ def _sent_type(kind: FieldType) -> str:
     # decides what to do with them.
     if kind.kind == "string":
         return "bytea"
-    return _FLOATS.get(kind.kind) or postgres_type(kind)
+    return column_type(kind)
 
 
 def _sendable(value: Any) -> Any:

@@ -37,6 +37,9 @@ class TableWorld(LedgerWorld, Protocol):
     def table(self, name: str) -> list[dict[str, Any]]:
         """The rows of a target, by column."""
 
+    def forget(self, name: str, txid: int, number: int) -> None:
+        """Delete a row of a table of rows, behind the ledger's back."""
+
 
 def sales(*, averages: bool = False, **more: Any) -> CommitterComponent:
     """A committer with every aggregate."""

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 import sqlalchemy
 
+from tests.contracts.append_contract import AppendContract
 from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, rows_of, sales
-from tests.contracts.ledger_driver import lead_on
+from tests.contracts.ledger_driver import lead_on, listen
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
 from txtopo import CountCommitter
 from txtopo.audit.check_target import check_target
@@ -31,7 +32,7 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import CommitterComponent, Subscription
 from txtopo.tuples.storable_keys import check_keys, text_bytes_max
 
-__all__ = ["one_database"]
+__all__ = ["listen", "one_database"]
 
 
 class MemoryTables(MemoryWorld):
@@ -42,6 +43,12 @@ class MemoryTables(MemoryWorld):
         names = [column.name for column in self.store.columns[name]]
         return [dict(zip(names, (*key, *row), strict=True)) for key, row in self.store.tables[name].items()]
 
+    def forget(self, name: str, txid: int, number: int) -> None:
+        """Behind the ledger's back."""
+        rows = self.store.tables[name]
+        for key in [key for key in rows if (key[0], key[2]) == (txid, number)]:
+            del rows[key]
+
 
 class PostgresTables(PostgresWorld):
     """With all columns."""
@@ -51,6 +58,10 @@ class PostgresTables(PostgresWorld):
         with self._connection.cursor(cursor_factory=psycopg2.extras.RealDictCursor) as cursor:
             cursor.execute(f"select * from {name}")
             return [dict(row) for row in cursor.fetchall()]
+
+    def forget(self, name: str, txid: int, number: int) -> None:
+        """Behind the ledger's back."""
+        self.query(f"delete from {name} where (txid, n) = (%s, %s)", txid, number)
 
     def columns(self, name: str) -> list[str]:
         """In their order."""
@@ -77,10 +88,11 @@ class PostgresTables(PostgresWorld):
         return [one.message for one in findings.findings()]
 
 
-class TestMemoryCommitters(CommitterContract):
+class TestMemoryCommitters(CommitterContract, AppendContract):
     """`txtopo.committers.memory`."""
 
     SEEDS = 25
+    APPEND_SEEDS = 20
 
     @pytest.fixture
     def world(self) -> MemoryTables:
@@ -88,7 +100,7 @@ class TestMemoryCommitters(CommitterContract):
         return MemoryTables()
 
 
-class TestPostgresCommitters(CommitterContract):
+class TestPostgresCommitters(CommitterContract, AppendContract):
     """`txtopo.committers.postgres`."""
 
     @pytest.fixture

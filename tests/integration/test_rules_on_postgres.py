@@ -247,6 +247,7 @@ SETTINGS = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
     "bytea_output": "hex",
+    "extra_float_digits": "1",
     "application_name": "txtopo/flights/1",
     "enable_seqscan": "off",
     "jit": "off",
@@ -267,6 +268,7 @@ class TestSettings:
             "TimeZone": "Asia/Tokyo",
             "DateStyle": "SQL, DMY",
             "bytea_output": "escape",
+            "extra_float_digits": "0",
             "application_name": "x",
         }
         (name,) = world.query("select current_database()")[0]

@@ -9,6 +9,7 @@ set local search_path = pg_catalog;
 set local timezone = 'UTC';
 set local datestyle = 'ISO, YMD';
 set local bytea_output = 'hex';
+set local extra_float_digits = 1;
 set local row_security = off;
 set local enable_sort = off
 """

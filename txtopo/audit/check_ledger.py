@@ -15,7 +15,7 @@ from txtopo.audit.check_seal import Around, Seals
 from txtopo.audit.check_seal import short as _hex
 from txtopo.audit.verdicts import Findings
 from txtopo.core import limits
-from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.stored_description import CommitterTables, RowTable
 
 COMMIT_TAKES_AT_MOST = timedelta(milliseconds=limits.STATEMENT_TIMEOUT_MS)
 """One statement writes the end of the applied attempt and the time of the commit."""
@@ -36,6 +36,8 @@ class LedgerCheck:
     """Code hash of the description that contains `committers`."""
     own: frozenset[str] = frozenset()
     """Custom committers."""
+    row_tables: Mapping[str, RowTable] = field(default_factory=dict)
+    """Committers of rows."""
     _before: Any | None = None
     _latest: datetime | None = field(default=None)
 
@@ -156,8 +158,9 @@ class LedgerCheck:
             self.findings.equal(
                 check, edge.sent == edge.received, f"edge {edge.edge}: {edge.sent} sent, {edge.received} received", txid
             )
-        if row.state == "applied" and (self.committers or self.own):
-            missing = sorted({*self.committers, *self.own} - {one.committer for one in around.counts})
+        known = {*self.committers, *self.own, *self.row_tables}
+        if row.state == "applied" and known:
+            missing = sorted(known - {one.committer for one in around.counts})
             if bytes(row.code_hash) == self.described_code:
                 self.findings.equal(
                     check, not missing, f"not counted by: committer {', committer '.join(missing)}", txid
@@ -171,7 +174,7 @@ class LedgerCheck:
             return
         entered = row.read - row.rejected - row.dead_lettered
         for one in around.counts:
-            committer = self.committers.get(one.committer)
+            committer = self.committers.get(one.committer) or self.row_tables.get(one.committer)
             if committer is None or committer.way == "any":
                 self.findings.by_design(
                     check, f"what bolts do to the rows on the way to {one.committer} is not declared"

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements as sql
 from txtopo.audit.verdicts import Findings
-from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.stored_description import CommitterTables, RowTable
 
 CHECK = "target.shape"
 
@@ -25,6 +25,14 @@ def check_tables(findings: Findings, connection: Connection, committer: Committe
             _check_key(findings, connection, name, contributions, ("txid", "reverses", *committer.keys))
             _check_guards(findings, connection, name, contributions)
             _tell_added(findings, connection, name, contributions, *_GUARDS)
+
+
+def check_row_table(findings: Findings, connection: Connection, table: RowTable) -> None:
+    """Check the table of a committer of rows. A missing table is found when it is read."""
+    name = table.target_sql.replace("%%", "%")
+    if _check(findings, connection, table.target, table.columns, ("attempt",)):
+        _check_key(findings, connection, table.target, name, ("txid", "n"))
+        _tell_added(findings, connection, table.target, name)
 
 
 def _check_key(findings: Findings, connection: Connection, name: str, quoted_name: str, keys: Sequence[str]) -> None:

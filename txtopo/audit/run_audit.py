@@ -18,9 +18,10 @@ from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_described import check_fence, read_descriptions
 from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_rows import check_stray_rows, read_rows
 from txtopo.audit.check_schema import check_schema, demand_readable
 from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
-from txtopo.audit.check_tables import check_tables
+from txtopo.audit.check_tables import check_row_table, check_tables
 from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.expected_seals import Expected, check_expected
 from txtopo.audit.unbatched_files import find_unbatched
@@ -37,7 +38,7 @@ from txtopo.audit.walk import Walk, head_of
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
 from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE, NO_TABLE
 from txtopo.errors import ConfigurationError
-from txtopo.reports.stored_description import CommitterTables, committers_of, own_committers_of
+from txtopo.reports.stored_description import CommitterTables, RowTable, committers_of, own_committers_of, row_tables_of
 from txtopo.reports.times import read_any_time
 
 PROGRESS_EVERY_S = 2.0
@@ -130,6 +131,8 @@ class _Audit:
     committers: dict[str, CommitterTables] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     """Custom committers."""
+    row_tables: Mapping[str, RowTable] = field(default_factory=dict)
+    """Committers of rows."""
     contributed: dict[str, dict[int, Contributed]] = field(default_factory=dict)
     """For each committer whose contributions can be read."""
     _told_s: float = field(default_factory=time.monotonic)
@@ -151,6 +154,11 @@ class _Audit:
             if committer.contributions:
                 self._tell(f"adding up the contributions to {committer.target}", now=True)
                 self._read_contributions(name, committer, chains)
+        for name, table in self.row_tables.items():
+            if self._is_prepared(name, targets):
+                check_row_table(self.findings, self.connection, table)
+                self._tell(f"adding up the rows of {table.target}", now=True)
+                self._read_rows(name, table)
         walk = Walk(
             connection=self.connection,
             topology=self.topology,
@@ -162,6 +170,7 @@ class _Audit:
             findings=self.findings,
             committers=self.committers,
             own=self.own,
+            row_tables=self.row_tables,
             contributed=self.contributed,
             chains=chains,
             actions=actions,
@@ -176,6 +185,9 @@ class _Audit:
             actions.check_rest(self.findings, committed)
             actions.check_open(self.findings, self.scope.state, self.scope.heartbeat_at)
         for name, left in self.contributed.items():
+            if name in self.row_tables:
+                check_stray_rows(self.findings, self.row_tables[name], left)
+                continue
             baseline = targets[name].baseline_digest if name in targets and self.whole else None
             check_strangers(self.findings, self.committers[name], left, None if baseline is None else int(baseline))
         self._check_targets(targets, walk.counted)
@@ -251,6 +263,7 @@ class _Audit:
         try:
             described = committers_of(self.scope.description)
             self.own = own_committers_of(self.scope.description)
+            self.row_tables = row_tables_of(self.scope.description)
         except ValueError as error:
             self.findings.unknown("target.keys", f"the description of the topology cannot be read: {error}")
             return
@@ -266,19 +279,21 @@ class _Audit:
             redone = chains.redone_before(low, high)
             self.contributed[name] = read_contributions(self.connection, committer, low, high, redone)
 
+    def _read_rows(self, name: str, table: RowTable) -> None:
+        with self._table("contributions.rows", f"the rows of {table.target}"):
+            low, high = (-(2**63), 2**63 - 1) if self.whole else (self.first, self.last)
+            self.contributed[name] = read_rows(self.connection, table, low, high)
+
     def _check_targets(self, targets: Mapping[str, Any], counted: Mapping[str, int]) -> None:
-        for name, committer in self.committers.items():
-            if name not in targets:
-                if self.last >= 1:
-                    self.findings.wrong(
-                        "target.keys", f"table {committer.target} is not registered to committer {name}"
-                    )
-            elif targets[name].target != committer.target:
-                self.findings.wrong(
-                    "target.keys",
-                    f"committer {name} writes to {committer.target}, registered is {targets[name].target}",
+        for name, table in self.row_tables.items():
+            if self._is_registered(name, table.target, targets):
+                self.findings.by_design(
+                    "source.keys", f"{name} stores rows: they were compared with what was committed, by batch", 0
                 )
-            elif name in self.contributed:
+        for name, committer in self.committers.items():
+            if not self._is_registered(name, committer.target, targets):
+                continue
+            if name in self.contributed:
                 self._tell(f"comparing table {committer.target}", now=True)
                 with self._table("target.keys", f"table {committer.target}"):
                     check_target(self.findings, self.connection, committer)
@@ -298,11 +313,24 @@ class _Audit:
             self.findings.by_design(
                 "target.keys", f"committer {name} writes by its own code: what it wrote was not compared", 0
             )
-        for name in sorted({*targets} - {*self.committers}):
-            if self.committers or self.own:
+        for name in sorted({*targets} - {*self.committers, *self.row_tables}):
+            if self.committers or self.own or self.row_tables:
                 self.findings.unknown(
                     "target.keys", f"table {targets[name].target} of committer {name}, which is not described any more"
                 )
+
+    def _is_registered(self, name: str, target: str, targets: Mapping[str, Any]) -> bool:
+        """Check that a table is registered to its committer."""
+        if name not in targets:
+            if self.last >= 1:
+                self.findings.wrong("target.keys", f"table {target} is not registered to committer {name}")
+            return False
+        if targets[name].target != target:
+            self.findings.wrong(
+                "target.keys", f"committer {name} writes to {target}, registered is {targets[name].target}"
+            )
+            return False
+        return True
 
     @contextmanager
     def _table(self, check: str, what: str) -> Iterator[None]:

@@ -17,14 +17,15 @@ from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
 from txtopo.audit.check_ledger import LedgerCheck
 from txtopo.audit.check_plan import DIGEST, Plans
-from txtopo.audit.check_redos import Chains, check_quarantined, check_redo, check_same_files, check_taken_back
+from txtopo.audit.check_redos import NOBODY, Chains, check_quarantined, check_redo, check_same_files, check_taken_back
 from txtopo.audit.check_rejects import check_dead_letters, check_rejected_rows
+from txtopo.audit.check_rows import check_removed, check_rows
 from txtopo.audit.check_seal import Around, Seals
 from txtopo.audit.check_source import FILES, SourceCheck
 from txtopo.audit.verdicts import AttemptFailure, BatchVerdict, Findings, Head, Verdict
 from txtopo.reports.cursors import InStep
 from txtopo.reports.formatting import counted
-from txtopo.reports.stored_description import CommitterTables
+from txtopo.reports.stored_description import CommitterTables, RowTable
 
 FAILURES_MAX = 10_000
 """Number of failed attempts in a report."""
@@ -47,6 +48,8 @@ class Walk:
     committers: Mapping[str, CommitterTables]
     own: frozenset[str]
     """Custom committers."""
+    row_tables: Mapping[str, RowTable]
+    """Committers of rows."""
     contributed: Mapping[str, dict[int, Contributed]]
     """For each committer whose contributions can be read; those that belong to a batch of the ledger are removed from
     it.
@@ -138,6 +141,7 @@ class Walk:
             self.seals,
             described,
             self.own,
+            self.row_tables,
         )
         plans = Plans(findings=self.findings, topology=self.topology)
         source = SourceCheck(
@@ -161,6 +165,12 @@ class Walk:
             committer = self.committers.get(one.committer)
             if one.committer in self.own:
                 self.findings.by_design("contributions.rows", f"{one.committer} writes by its own code")
+            elif one.committer in self.row_tables:
+                if one.committer in self.contributed:
+                    rows = self.contributed[one.committer].pop(row.txid, NOBODY)
+                    check_rows(self.findings, row, one, self.row_tables[one.committer], rows, self.chains)
+                    check_removed(self.findings, self.connection, self.topology, row, one, self.chains)
+                    weights[one.committer] = rows.rows
             elif committer is None:
                 self.findings.unknown(
                     "contributions.rows", f"committer {one.committer} is not described any more", row.txid

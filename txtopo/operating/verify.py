@@ -13,10 +13,12 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit.audit_statements import SETTINGS
+from txtopo.committers.postgres.append_rows import sums_of
 from txtopo.committers.postgres.apply_counts import ROWS_PER_STATEMENT, array_literal, hash_of
 from txtopo.committers.postgres.sql_errors import one_line
 from txtopo.committers.postgres.user_committers import RowSums
 from txtopo.committers.protocol.count_tables import TableShape, shape_of
+from txtopo.committers.protocol.row_tables import numbered, row_shape_of
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterResult, Failed, Processed, TransactionAttempt
 from txtopo.errors import ConfigurationError
@@ -225,8 +227,41 @@ def _of_committer(
         yield from _differing_keys(connection, shape, result, txid)
 
 
+def _of_rows(
+    connection: Connection,
+    component: CommitterComponent,
+    result: CommitterResult,
+    recorded: CommitterNumbers,
+    txid: int,
+) -> Iterator[str]:
+    """Differences in the rows of a committer that stores rows: those made now, those in its table, those committed."""
+    who, shape = f"committer {result.committer}", row_shape_of(component)
+    if result.arrived != recorded.arrived:
+        yield f"{who}: {count(result.arrived)} tuples arrive, {count(recorded.arrived)} did when it was committed"
+    made, now = numbered(component, result), (0, 0)
+    names = ", ".join(quoted(column.name) for column in shape.hashed)
+    arrays = ", ".join(f"%(c{at})s::{column.type}[]" for at, column in enumerate(shape.hashed))
+    sql = f"select {sums_of(shape, 'r')} from unnest({arrays}) as r ({names})"
+    for start in range(0, made.num_rows, ROWS_PER_STATEMENT):
+        chunk = made.slice(start, ROWS_PER_STATEMENT)
+        values = {f"c{at}": array_literal(column.to_pylist()) for at, column in enumerate(chunk.columns)}
+        number, digest = _run(connection, sql, values)[0]
+        now = (now[0] + int(number), now[1] + int(digest))
+    then = (recorded.results, int(recorded.digest))
+    stored = f"select {sums_of(shape, 't')} from {shape.target} t where t.txid = %(txid)s"
+    number, digest = _run(connection, stored, {"txid": txid})[0]
+    if (int(number), int(digest)) != then:
+        yield f"{who}: its rows in {shape.name} are not those that were committed; `txtopo audit` says more"
+    if now != then:
+        yield (f"{who}: {count(now[0])} rows (digest {now[1]}) now, {count(then[0])} (digest {then[1]}) were committed")
+
+
 Compare = Callable[[Connection, CommitterComponent, CommitterResult, CommitterNumbers, int], Iterator[str]]
-COMPARED: Mapping[str, Compare] = {"aggregate": _of_committer, "code": _of_user_committer}
+COMPARED: Mapping[str, Compare] = {
+    "aggregate": _of_committer,
+    "append": _of_rows,
+    "code": _of_user_committer,
+}
 """Kind of committer -> what yields the differences between what it would commit now and what it committed."""
 
 

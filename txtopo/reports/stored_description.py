@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from txtopo.committers.sql_names import postgres_type
+from txtopo.committers.sql_names import column_type, postgres_type
 from txtopo.core.fields import FLOAT_KINDS, parse_fields
 
 AggregateKind = Literal["sum", "count", "min", "max"]
@@ -137,9 +137,52 @@ class CommitterTables:
         return _qualified(f"{self.target}_contribution")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTable:
+    """One committer that stores the rows of each batch."""
+
+    name: str
+    target: str
+    """Schema and name of its table."""
+    fields: Mapping[str, str]
+    """Column -> its type, as Postgres spells it: the fields of its input, in their order."""
+    spout: str | None
+    """As in CommitterTables."""
+    way: Way
+    """As in CommitterTables."""
+    alone: bool
+    """As in CommitterTables."""
+
+    @property
+    def columns(self) -> Mapping[str, str | None]:
+        """Return all columns with their types."""
+        return {"txid": "bigint", "attempt": "bigint", "n": "bigint", **self.fields}
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """Return the columns that the digest of a batch covers, in their order."""
+        return ("n", *self.fields)
+
+    @property
+    def target_sql(self) -> str:
+        """Return the quoted name of the table."""
+        return _qualified(self.target)
+
+
+def row_tables_of(description: Mapping[str, Any]) -> dict[str, RowTable]:
+    """Return the committers that store rows, by name. Raises ValueError as `committers_of`."""
+    made = _tables_of(description).items()
+    return {name: one for name, one in made if isinstance(one, RowTable)}
+
+
 def committers_of(description: Mapping[str, Any]) -> dict[str, CommitterTables]:
     """Return the counting committers of a topology, by name. Raises ValueError for an unexpected description."""
-    found = {}
+    made = _tables_of(description).items()
+    return {name: one for name, one in made if isinstance(one, CommitterTables)}
+
+
+def _tables_of(description: Mapping[str, Any]) -> dict[str, CommitterTables | RowTable]:
+    found: dict[str, CommitterTables | RowTable] = {}
     own = own_committers_of(description)
     try:
         for name, one in description["committers"].items():
@@ -213,7 +256,21 @@ def _tables(
     )
 
 
-TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables]] = {
+def _of_append(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> RowTable:
+    inputs = one["inputs"]
+    spout, way = _way(description, inputs[0]["source"]) if len(inputs) == 1 else (None, "any")
+    return RowTable(
+        name=name,
+        target=one["table"],
+        fields={field.name: column_type(field.type) for field in parse_fields(one["fields"]).items},
+        spout=spout,
+        way=way,
+        alone=len(description["spouts"]) == 1,
+    )
+
+
+TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables | RowTable]] = {
+    "append": _of_append,
     "count": _of_count,
     "aggregate": _of_aggregate,
 }

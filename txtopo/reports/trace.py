@@ -17,7 +17,7 @@ from txtopo.committers.postgres.sql_errors import one_line, sqlstate
 from txtopo.committers.postgres.sqlstates import DATA_EXCEPTION
 from txtopo.errors import ConfigurationError, TxtopoError
 from txtopo.reports.list_batches import one, rows
-from txtopo.reports.stored_description import CommitterTables, committers_of, quoted
+from txtopo.reports.stored_description import CommitterTables, committers_of, quoted, row_tables_of
 
 FILES_SHOWN = 3
 """Number of input files named for each batch."""
@@ -139,10 +139,16 @@ def find_target(connection: Connection, table: str, topology: str | None) -> Tar
     described = one(connection, DESCRIPTION, topology=registered["topology"])
     try:
         committers = committers_of(described["description"]) if described else {}
+        rows_of = row_tables_of(described["description"]) if described else {}
     except ValueError as error:
         raise UntraceableError(
             f"the stored description of {registered['topology']} is not understood: {error}"
         ) from error
+    if registered["committer"] in rows_of:
+        raise UntraceableError(
+            f"{registered['target']} has the rows of batches as they came: column txid says which batch added a row; "
+            f"`txtopo show {registered['topology']} TXID` shows its files"
+        )
     tables = committers.get(registered["committer"])
     if tables is None or tables.target != registered["target"]:
         raise UntraceableError(

@@ -57,8 +57,8 @@ class CommitterBolt(ABC):
     """A bolt that makes a batch visible: its rows are computed in parallel and applied strictly in txid order, in the
     single database transaction of the batch.
 
-    Users name CountCommitter or AggregateCommitter, or derive from BatchCommitter. docs/development.md says what a new
-    kind consists of.
+    Users name CountCommitter, AggregateCommitter or AppendCommitter, or derive from BatchCommitter. docs/development.md
+    says what a new kind consists of.
     """
 
     committer_kind: ClassVar[str] = ""
@@ -66,8 +66,8 @@ class CommitterBolt(ABC):
     effects: Literal["transaction", "outside"] = "transaction"
     """`outside`: it also writes to places that a rollback does not undo, so it is at-least-once."""
     takes_tuples: ClassVar[bool] = False
-    """True: its executor half is code that receives tuples (BatchCommitter), and it may have several inputs. False: its
-    executor half is an `aggregation`, which is data.
+    """True: its executor half receives tuples (BatchCommitter, AppendCommitter), and it may have several inputs. False:
+    its executor half is an `aggregation`, which is data.
     """
     runs_code: ClassVar[bool] = False
     """True: its driver half is code of the user, which runs on a new copy of the bolt in each commit, and may emit."""

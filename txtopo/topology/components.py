@@ -307,7 +307,7 @@ class CommitterComponent:
     fields: Fields
     """Fields of its input stream; of the first one if it reads several."""
     inputs: tuple[Subscription, ...] = ()
-    """All inputs; by default the single `input`. Only a BatchCommitter may have more."""
+    """All inputs; by default the single `input`. Only a committer that takes tuples may have more."""
     tasks: int = 1
     """`parallelism_hint` of its executor half, if it receives tuples."""
     outputs: Mapping[str, Stream] = field(default_factory=dict)

@@ -99,13 +99,40 @@ class CodeHalf:
         return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
 
 
-EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"aggregate": CountHalf(), "code": CodeHalf()}
+class RowsHalf:
+    """The half of a committer that stores the tuples themselves: they are passed on unchanged."""
+
+    def runner(
+        self, task_context: TaskContext, committer: CommitterComponent, results: Results, number: int
+    ) -> TaskRunner:
+        """See ExecutorHalf."""
+        return RowsRunner(task_context, results, number)
+
+    def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
+        """See ExecutorHalf."""
+        return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
+
+
+EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"aggregate": CountHalf(), "append": RowsHalf(), "code": CodeHalf()}
 """Kind of committer -> its half in this room."""
 
 
 def executor_half(committer: CommitterComponent) -> ExecutorHalf:
     """Return the half for this committer's kind."""
     return EXECUTOR_HALVES[committer.bolt.committer_kind]
+
+
+class RowsRunner(TaskRunner):
+    """The executor half of a committer that stores the tuples themselves."""
+
+    def __init__(self, task_context: TaskContext, results: Results, number: int) -> None:
+        self._task_context = task_context
+        self._results = results
+        self._number = number
+
+    def take(self, arrived: Arrived) -> None:
+        arrived.ack(self._task_context)
+        self._results.put(arrived.batch, self._number)
 
 
 class CountRunner(TaskRunner):

@@ -12,6 +12,7 @@ set local search_path = pg_catalog;
 set local timezone = 'UTC';
 set local datestyle = 'ISO, YMD';
 set local bytea_output = 'hex';
+set local extra_float_digits = 1;
 set local application_name = %(tag)s;
 set local enable_seqscan = off;
 set local jit = off;

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from txtopo import AggregateCommitter, CountCommitter, NewIds, TopologyBuilder
+from txtopo import AggregateCommitter, AppendCommitter, CountCommitter, NewIds, TopologyBuilder
 from txtopo.bolts import BatchCommitter
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_halves import MEMORY_HALVES, MemoryApplying
@@ -30,7 +30,8 @@ from txtopo.topology.streams import Tuple
 from txtopo.tuples.executor_halves import EXECUTOR_HALVES, CountHalf
 
 ROOT = Path(__file__).resolve().parents[3]
-KINDS = {"AggregateCommitter", "CountCommitter", "BatchCommitter", "NewIds", "Capture"}
+CLASSES = (AggregateCommitter, AppendCommitter, CountCommitter, BatchCommitter, NewIds, Capture)
+KINDS = {"AggregateCommitter", "AppendCommitter", "CountCommitter", "BatchCommitter", "NewIds", "Capture"}
 
 
 class Same(BatchCommitter):
@@ -64,7 +65,7 @@ def test_no_code_asks_for_a_kind() -> None:
     assert asked(ast.parse("if isinstance(committer.bolt, BatchCommitter | str): pass")) == [1]
     assert asked(ast.parse("match bolt:\n  case CountCommitter(): pass")) == [2]
     assert asked(ast.parse("type(bolt) is NewIds")) == [1]
-    assert {kind.__name__ for kind in (AggregateCommitter, CountCommitter, BatchCommitter, NewIds, Capture)} == KINDS
+    assert {kind.__name__ for kind in CLASSES} == KINDS
     files = [file for room in ("txtopo", "committers", "coordinators") for file in sorted((ROOT / room).rglob("*.py"))]
     assert len(files) > 300
     texts = {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
@@ -79,13 +80,13 @@ def test_no_code_asks_for_a_kind() -> None:
 )
 def test_each_room_has_its_half_of_every_kind(table: Mapping[str, object]) -> None:
     """A kind that is missing in a room would fail in the first batch, or in the first audit."""
-    assert set(table) == {CountCommitter.committer_kind, BatchCommitter.committer_kind}
+    assert set(table) == {kind.committer_kind for kind in CLASSES}
 
 
 def test_reports_read_the_tables_of_kinds_that_keep_some() -> None:
     """What `describe` calls its kind is what the audit finds; a custom committer has no tables that it could count."""
-    kinds = (CountCommitter, AggregateCommitter)
-    assert set(TABLES) == {str(kind("words", ["word"]).describe()["kind"]) for kind in kinds}
+    bolts = (CountCommitter("words", ["word"]), AggregateCommitter("words", ["word"]), AppendCommitter("words"))
+    assert set(TABLES) == {str(bolt.describe()["kind"]) for bolt in bolts}
 
 
 def built(*committers: tuple[str, CommitterBolt, str], lines: str = "nowhere") -> Topology:
