@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
     from txtopo.spouts.partitioned import (
         NOTHING,
+        NamedCoordinator,
         PartitionedCoordinator,
         PartitionedEmitter,
         PartitionedTransactionalSpout,
@@ -31,6 +32,7 @@ _HOMES = {
     "FileSpout": "txtopo.spouts.file_spout",
     "MessageId": "txtopo.spouts.acked_spout",
     "NOTHING": "txtopo.spouts.partitioned",
+    "NamedCoordinator": "txtopo.spouts.partitioned",
     "OpaquePartitionedTransactionalSpout": "txtopo.spouts.opaque",
     "PartitionedCoordinator": "txtopo.spouts.partitioned",
     "PartitionedEmitter": "txtopo.spouts.partitioned",
@@ -52,6 +54,7 @@ __all__ = [
     "FileSpout",
     "MessageId",
     "NOTHING",
+    "NamedCoordinator",
     "OpaquePartitionedTransactionalSpout",
     "PartitionedCoordinator",
     "PartitionedEmitter",
