@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from txtopo.run_settings import RunSettings
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
+    from txtopo.spouts.kafka_spout import KafkaSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
     from txtopo.topology.committer_bolt import CommitterBolt
@@ -86,6 +87,7 @@ _HOMES = {
     "Fenced": "txtopo.errors",
     "Fields": "txtopo.core.fields",
     "FileSpout": "txtopo.spouts.file_spout",
+    "KafkaSpout": "txtopo.spouts.kafka_spout",
     "Grouping": "txtopo.topology.specs",
     "Guarantee": "txtopo.topology.components",
     "Halted": "txtopo.errors",
@@ -127,6 +129,7 @@ __all__ = [
     "Grouping",
     "Guarantee",
     "Halted",
+    "KafkaSpout",
     "NewIds",
     "NotFoundError",
     "NotOrderedError",

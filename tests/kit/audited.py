@@ -62,11 +62,12 @@ class Leader:
         order of its own.
         """
         coordinator = self._coordinator()
+        metadata: Mapping[str, Any] | None = None
         while not coordinator.is_exhausted():
             if not coordinator.is_ready():
                 time.sleep(0.01)
                 continue
-            metadata = coordinator.initialize_transaction(self.txid + 1, None)
+            metadata = coordinator.initialize_transaction(self.txid + 1, metadata)
             plan = self._plan(metadata)
             if fail_first:
                 self._fail(plan.txid)

@@ -102,6 +102,20 @@ class SourceCheck:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PlanError(f"its plan cannot be read: {error!r}") from error
 
+    def partitions(self, plan: Any | None) -> frozenset[tuple[str, str]]:
+        """Return spout and name of the named partitions of which a plan has a range; empty if it cannot be read."""
+        try:
+            metadata = {} if plan is None else self._metadata(plan)
+            return frozenset(
+                (spout, str(name))
+                for spout, value in metadata.items()
+                if isinstance(value, Mapping) and "names" in value
+                for name, entry in zip(value["names"], value["partitions"], strict=True)
+                if "range" in entry
+            )
+        except (PlanError, KeyError, TypeError, ValueError):
+            return frozenset()
+
     def _whole(self, metadata: Any) -> Any:
         if not isinstance(metadata, Mapping) or _PART_KEY not in metadata:
             return metadata

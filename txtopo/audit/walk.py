@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -99,7 +100,7 @@ class Walk:
             ledger.check(row, around)
             plan = around.plan_of(row)
             self.actions.check(self.findings, row, checked_plans.check(row, plan))
-            number = check_rejected_rows(self.findings, row, kept, consumed)
+            number = check_rejected_rows(self.findings, row, kept, consumed, partial(source.partitions, plan))
             check_dead_letters(self.findings, row, around.dead_letters)
             check_quarantined(self.findings, row, around.counts, around.edges, number)
             check_redo(self.findings, row, self.chains)

@@ -168,6 +168,9 @@ FILES_PER_BATCH = 1
 BYTES_PER_BATCH = 256 * 1024 * 1024
 PART_BYTES = 64 * 1024 * 1024
 """A larger file without quotes is read in parts of this many bytes."""
+KAFKA_RECORDS_PER_BATCH = 100_000
+KAFKA_WAIT_S = 0.5
+"""A batch of Kafka offsets that is not full waits for more so long."""
 
 METADATA_KEPT_TXIDS = 10
 METADATA_KEPT_S = 60.0

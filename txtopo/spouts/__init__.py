@@ -13,6 +13,7 @@ from txtopo._lazy import lazy_exports
 if TYPE_CHECKING:
     from txtopo.spouts.acked_spout import MessageId, ReliableSpout, RichSpout, SpoutOutputCollector, UnreliableSpout
     from txtopo.spouts.file_spout import FileSpout
+    from txtopo.spouts.kafka_spout import KafkaSpout
     from txtopo.spouts.opaque import OpaquePartitionedTransactionalSpout
     from txtopo.spouts.partitioned import (
         NOTHING,
@@ -30,6 +31,7 @@ _HOMES = {
     "Emitter": "txtopo.spouts.transactional",
     "EmitterContext": "txtopo.spouts.transactional",
     "FileSpout": "txtopo.spouts.file_spout",
+    "KafkaSpout": "txtopo.spouts.kafka_spout",
     "MessageId": "txtopo.spouts.acked_spout",
     "NOTHING": "txtopo.spouts.partitioned",
     "NamedCoordinator": "txtopo.spouts.partitioned",
@@ -52,6 +54,7 @@ __all__ = [
     "Emitter",
     "EmitterContext",
     "FileSpout",
+    "KafkaSpout",
     "MessageId",
     "NOTHING",
     "NamedCoordinator",

@@ -11,14 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields, parse_fields
-from txtopo.core.limits import REJECTED_BYTES_MAX
 from txtopo.core.plan import Metadata
-from txtopo.core.values import RejectedRow
-from txtopo.errors import BatchDataError
-from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
+from txtopo.spouts.formats.format import Format, Opened, PlannedFile, Section
 from txtopo.spouts.places.known_places import planned_place
-from txtopo.spouts.planned_file import COMPONENT
-from txtopo.spouts.reject_limit import rejected_share, shown_raw
+from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
 from txtopo.spouts.unpacked_file import UNKNOWN_BYTES, unpacked_file
 from txtopo.topology.components import Position, Tally
 
@@ -61,15 +57,15 @@ def emit_pieces(
     from txtopo.spouts.arrow_types import arrow_schema
 
     planned = parse_fields(metadata["schema"])
-    chosen = _chosen(planned, declared)
-    keeper = _Keeper(tally, fail=fail)
+    chosen = chosen_columns(planned, declared)
+    keeper = Keeper(tally, fail=fail)
     for file, section in _sections(metadata, pieces):
         with _opened(file, to_its_end=True) as opened:
             for emitted in format_.emit(opened, _seen(file), section, planned):
                 keeper.keep(emitted)
                 if emitted.batch is None or not emitted.batch.num_rows:
                     continue
-                yield emitted.batch if chosen is None else _only(emitted.batch, chosen, arrow_schema(declared))
+                yield emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(declared))
 
 
 def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
@@ -113,63 +109,3 @@ def _file(metadata: Metadata, index: int) -> PlannedFile:
     file = metadata["files"][index]
     number = file.get("header")
     return file if number is None else {**file, "header": metadata["headers"][number]}
-
-
-def _only(batch: pa.RecordBatch, chosen: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([batch.column(at) for at in chosen], schema=schema)
-
-
-class _Keeper:
-    """Counts what a part emits and keeps rejected records, within limits."""
-
-    def __init__(self, tally: Tally, *, fail: bool) -> None:
-        self._tally = tally
-        self._fail = fail
-        self._first: RejectedRow | None = None
-        self._read_before = tally.read
-        self._rejected_before = tally.rejected
-        self._kept_bytes = 0
-
-    def keep(self, emitted: Emitted) -> None:
-        """Keep a rejected record. Raises BatchDataError if rejected records are not allowed or exceed the limit."""
-        self._tally.read += len(emitted.rejects) + (emitted.batch.num_rows if emitted.batch is not None else 0)
-        if not emitted.rejects:
-            return
-        self._first = self._first or emitted.rejects[0]
-        if self._fail:
-            raise _refusal(self._first)
-        self._tally.rejects.extend(emitted.rejects)
-        self._kept_bytes += sum(len(reject.raw) for reject in emitted.rejects)
-        if self._kept_bytes > REJECTED_BYTES_MAX:
-            share = rejected_share(self._tally.rejected - self._rejected_before, self._tally.read - self._read_before)
-            raise _refusal(self._first, f"; {share} so far, and more than {REJECTED_BYTES_MAX:,} bytes of them")
-
-
-def _refusal(reject: RejectedRow, more: str = "") -> BatchDataError:
-    position = reject.position
-    return BatchDataError(
-        f"{position}: {reject.reason}{more}",
-        component=COMPONENT,
-        position=position,
-        detail=shown_raw(reject.raw),
-        fault="record that does not parse" if not more else "too many bytes of rejected records",
-    )
-
-
-def _chosen(planned: Fields, declared: Fields) -> list[int] | None:
-    """Return the columns of the plan's schema that are declared now; None if both schemas are the same."""
-    if planned.names == declared.names and all(
-        a.type == b.type for a, b in zip(planned.items, declared.items, strict=True)
-    ):
-        return None
-    for field in declared.items:
-        known = planned.get(field.name)
-        if known is None or known.type != field.type:
-            message = (
-                f"the batch was planned with {planned.ddl}, but the topology now declares {field.ddl}; declare "
-                f"the planned field again to process it"
-            )
-            raise BatchDataError(message, component=COMPONENT, fault="other fields than planned")
-    return [planned.names.index(name) for name in declared.names]

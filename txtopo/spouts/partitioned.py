@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 from txtopo.core.plan import Metadata
@@ -185,7 +186,17 @@ class PartitionedTransactionalSpout(UserSpout):
         with errors_of(context.spout, "get_coordinator"):
             user = self.get_coordinator({**context.config, **self.config}, context)
         check_settled_method(context.spout, self, user)
-        return PartitionedCoordinating(user, context, empty_batches=self.empty_batches, opaque=self.kind == "opaque")
+        return PartitionedCoordinating(
+            user,
+            context,
+            empty_batches=self.empty_batches,
+            opaque=self.kind == "opaque",
+            settings=self._planned_settings(),
+        )
+
+    def _planned_settings(self) -> Mapping[str, Any]:
+        """Return what a spout of txtopo adds to the metadata of each batch: settings that reading depends on (R12)."""
+        return {}
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         """Return one part for each partition with a range; a batch without ranges has one part, which emits nothing."""
@@ -244,6 +255,7 @@ class PartitionedCoordinating:
         *,
         empty_batches: bool,
         opaque: bool = False,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self._user: Any = user
         self._is_named = getattr(user, "partition_names", None) is not None
@@ -251,6 +263,7 @@ class PartitionedCoordinating:
         self._once = context.once
         self._empty_batches = empty_batches
         self._opaque = opaque
+        self._settings = settings
         self._last = context.previous
         """Metadata of the batch that was planned last: `is_ready` looks for input after it."""
         self._composed: tuple[Metadata | None, Metadata] | None = None
@@ -293,7 +306,7 @@ class PartitionedCoordinating:
         return self._last
 
     def initialize_redo(self, metadata: Metadata) -> Metadata:
-        return metadata
+        return {**metadata, **self._settings}
 
     def is_exhausted(self) -> bool:
         user = getattr(self._user, "is_exhausted", None)
@@ -334,7 +347,7 @@ class PartitionedCoordinating:
             elif (owing := _owing(*both)) or not self._is_gone(partition, both[0]):
                 entries[partition] = _idle(both[0], owing)
         head = {"names": list(entries)} if self._is_named else {"count": len(current)}
-        return {**head, "partitions": list(entries.values())}
+        return {**self._settings, **head, "partitions": list(entries.values())}
 
     def _partitions(self, before: Mapping[Partition, Entry]) -> Mapping[Partition, None]:
         """Return the partitions that the source has now, in its order."""

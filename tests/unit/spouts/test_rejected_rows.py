@@ -17,7 +17,7 @@ from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Outcome, Processed, RejectedRow, TransactionAttempt
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.ports import Assignment
-from txtopo.spouts import file_parts
+from txtopo.spouts import planned_rows
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.csv import ranges as csv_ranges
 from txtopo.spouts.formats.csv import windows as csv_windows
@@ -137,7 +137,7 @@ def test_a_long_reject_is_kept_in_part(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_more_rejects_than_a_task_can_keep_fail_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is named, and how many of how many records were rejected so far."""
-    monkeypatch.setattr(file_parts, "REJECTED_BYTES_MAX", 20)
+    monkeypatch.setattr(planned_rows, "REJECTED_BYTES_MAX", 20)
     content = b"a\n1\n" + b"bad\n" * 6
 
     assert len(sift(tmp_path, content, "a int")[1]) == 6

@@ -1,0 +1,172 @@
+"""The coordinator half of KafkaSpout: cuts ranges of offsets, from the last range and what the brokers hold alone."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from txtopo.errors import BatchDataError
+from txtopo.spouts.kafka.client_settings import ClientSettings
+from txtopo.spouts.kafka.offset_ranges import (
+    ExpiredError,
+    Held,
+    OtherTopicError,
+    first_range,
+    partition_of_name,
+    range_after,
+    shares,
+)
+from txtopo.spouts.kafka.topics import Topics
+from txtopo.spouts.partitioned import NOTHING
+from txtopo.spouts.planned_file import COMPONENT
+
+Start = str | datetime.datetime | Mapping[int, int]
+"""`earliest`, `latest`, a time, or offsets by partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaCuts:
+    """How batches are cut."""
+
+    topics: Sequence[str]
+    settings: ClientSettings
+    start: Start
+    isolation: str
+    records_max: int
+    wait_s_max: float
+    opaque: bool
+
+
+class KafkaCoordinator:
+    """Implements `NamedCoordinator`. Its attributes only spare questions: each range follows from the last one."""
+
+    def __init__(
+        self,
+        cutting: KafkaCuts,
+        *,
+        once: bool,
+        monotonic: Callable[[], float],
+        say: Callable[[str], None],
+        topics: Topics | None = None,
+    ) -> None:
+        """`topics` asks the brokers. Raises ConfigurationError for settings of the client that are wrong."""
+        self._cutting = cutting
+        self._once = once
+        self._monotonic = monotonic
+        self._say = say
+        self._topics = topics or Topics(cutting.settings)
+        self._checked: frozenset[str] = frozenset()
+        self._held: Mapping[str, Held] = {}
+        self._shares: Mapping[str, int] = {}
+        self._starts: dict[str, int] = {}
+        self._is_fresh = False
+        self._may_wait = False
+        self._waits = False
+        self._waiting_since: float | None = None
+        self._said: set[tuple[str, int]] = set()
+
+    def is_ready(self) -> bool:
+        """A batch that is not full may wait for more messages; one that is planned again may not."""
+        self._may_wait = not self._once
+        return True
+
+    def ready_in_s(self) -> float:
+        """Return how long a batch that is not full still waits."""
+        if not self._waits or self._waiting_since is None:
+            return float("inf")
+        return max(0.0, self._cutting.wait_s_max - (self._monotonic() - self._waiting_since))
+
+    def partition_names(self, known: Mapping[str, Any]) -> Sequence[str]:
+        """Look at all partitions once, for the questions that follow."""
+        self._look()
+        self._is_fresh = all(last is None for last in known.values())
+        waiting = {}
+        for name, held in self._held.items():
+            last = known.get(name)
+            start = held.first if last is None else max(held.first, int(last["end"]))
+            if start < held.end:
+                waiting[name] = held.end - start
+        self._shares = shares(waiting, self._cutting.records_max)
+        self._waits = self._is_to_wait(sum(waiting.values()))
+        self._may_wait = False
+        return sorted(self._held, key=partition_of_name)
+
+    def next_range(self, partition: str, last: Any) -> Any:
+        """Return the next offsets of a partition. Raises BatchDataError with both positions if they are not there."""
+        if self._waits:
+            return NOTHING
+        held, share = self._held[partition], self._shares.get(partition, self._cutting.records_max)
+        try:
+            if last is None:
+                found = self._first(partition, held, share)
+            else:
+                found = range_after(partition, last, held, share, goes_on=self._cutting.opaque)
+        except ExpiredError as error:
+            raise BatchDataError(str(error), component=COMPONENT, position=partition, fault="offsets expired") from None
+        except OtherTopicError as error:
+            raise BatchDataError(str(error), component=COMPONENT, position=partition, fault="other topic") from None
+        if found is None:
+            return NOTHING
+        self._say_lost(partition, found)
+        return found
+
+    def close(self) -> None:
+        """Nothing is held that the end of the process does not release."""
+
+    def _look(self) -> None:
+        cutting = self._cutting
+        if self._once and self._held:
+            return  # What came later belongs to the next run.
+        ids = self._topics.ids(cutting.topics)
+        fresh = frozenset(ids) - self._checked
+        if fresh and not cutting.opaque:
+            for topic in self._topics.compacted(sorted(fresh)):
+                raise BatchDataError(
+                    f"topic {topic} is compacted, so a batch may have other messages in its next attempt: declare the "
+                    f"spout with kind='opaque'",
+                    component=COMPONENT,
+                    fault="compacted topic",
+                )
+        self._checked |= fresh
+        self._held = self._topics.held(ids, cutting.isolation)
+
+    def _is_to_wait(self, number: int) -> bool:
+        if not number or number >= self._cutting.records_max or not self._may_wait:
+            self._waiting_since = None
+            return False
+        now = self._monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if now - self._waiting_since < self._cutting.wait_s_max:
+            return True
+        self._waiting_since = None
+        return False
+
+    def _first(self, name: str, held: Held, share: int) -> dict[str, Any] | None:
+        """Return the first range of a partition. An empty one marks the place after which messages count."""
+        start, number = self._cutting.start, partition_of_name(name)[1]
+        match start:
+            case "latest" if self._is_fresh:
+                # This place must not move before it is in a plan.
+                place = self._starts.setdefault(name, held.end)
+                return first_range(name, place, held, 0) | {"end": place}
+            case datetime.datetime():
+                at = self._topics.at_time(partition_of_name(name), start, self._cutting.isolation)
+                return None if at is None or at >= held.end else first_range(name, at, held, share)
+            case Mapping() if number in start:
+                at = start[number]
+                found = first_range(name, at, held, share)
+                return found if found["start"] < found["end"] else None
+            case _:
+                return first_range(name, held.first, held, share) if held.first < held.end else None
+
+    def _say_lost(self, name: str, found: Mapping[str, Any]) -> None:
+        lost = found.get("lost")
+        if lost is not None and (name, lost[0]) not in self._said:
+            self._said.add((name, lost[0]))
+            self._say(
+                f"{name}: offsets {lost[0]} to {lost[1] - 1} have expired before they were planned, and are counted "
+                f"nowhere"
+            )

@@ -1,0 +1,106 @@
+"""What the brokers say of topics: their ids and partitions, the offsets they hold, whether they are compacted."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from txtopo.errors import ConfigurationError
+from txtopo.spouts.kafka.broker_errors import exception_in_words
+from txtopo.spouts.kafka.client_settings import ClientSettings
+from txtopo.spouts.kafka.offset_ranges import Held, name_of
+
+ANSWER_S = 30.0
+"""Time limit in seconds of one request."""
+ISOLATION = {
+    "read_committed": IsolationLevel.READ_COMMITTED,
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+}
+_NO_FETCHING = frozenset({"fetch.queue.backoff.ms", "fetch.wait.max.ms", "queued.max.messages.kbytes"})
+
+
+class Topics:
+    """Asks the brokers. Its methods raise BatchDataError for a topic that is not there, and OSError if the brokers
+    cannot be reached or refuse.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises ConfigurationError for settings that the client does not take."""
+        known = {name: value for name, value in settings.read().items() if name not in _NO_FETCHING}
+        try:
+            self._admin = AdminClient(known)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise ConfigurationError(f"the client of Kafka refuses its settings: {_words(error)}") from error
+
+    def ids(self, topics: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Return the id of each topic, and its number of partitions."""
+        found = {}
+        for topic, future in self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_S
+        ).items():
+            described = _result(future, f"topic {topic}")
+            found[topic] = (str(described.topic_id), len(described.partitions))
+        return found
+
+    def held(self, ids: Mapping[str, tuple[str, int]], isolation: str) -> dict[str, Held]:
+        """Return what each partition of these topics holds, by name."""
+        partitions = [(topic, number) for topic, (_, count) in ids.items() for number in range(count)]
+        firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), isolation)
+        ends = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation)
+        return {
+            name_of(topic, number): Held(topic_id=ids[topic][0], first=firsts[topic, number], end=ends[topic, number])
+            for topic, number in partitions
+        }
+
+    def at_time(self, partition: tuple[str, int], time: datetime.datetime, isolation: str) -> int | None:
+        """Return the offset of the first message of a partition at this time or later; None if there is none yet."""
+        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+        offset = self._offsets({partition: spec}, isolation)[partition]
+        return None if offset < 0 else offset
+
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics of which messages are removed because later ones have their key."""
+        resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+        answers = self._admin.describe_configs(list(resources.values()), request_timeout=ANSWER_S)
+        return [
+            topic
+            for topic, resource in resources.items()
+            if "compact" in _result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
+        ]
+
+    def _offsets(self, wanted: Mapping[tuple[str, int], Any], isolation: str) -> dict[tuple[str, int], int]:
+        if not wanted:
+            return {}
+        asked = {TopicPartition(topic, number): spec for (topic, number), spec in wanted.items()}
+        try:
+            futures = self._admin.list_offsets(asked, isolation_level=ISOLATION[isolation], request_timeout=ANSWER_S)
+        except KafkaException as error:
+            raise exception_in_words(error, "offsets") from error
+        return {
+            (one.topic, one.partition): int(_result(future, name_of(one.topic, one.partition)).offset)
+            for one, future in futures.items()
+        }
+
+
+@functools.lru_cache(maxsize=4)
+def topics_of(settings: ClientSettings) -> Topics:
+    """Return what asks the brokers in a task; one client for each process."""
+    return Topics(settings)
+
+
+def _result(future: Any, what: str) -> Any:
+    try:
+        return future.result(timeout=ANSWER_S + 10)
+    except KafkaException as error:
+        raise exception_in_words(error, what) from error
+
+
+def _words(error: Exception) -> str:
+    """Return the client's words, which have names of settings, and no values but those of numbers and choices."""
+    found = error.args[0] if error.args else error
+    return str(getattr(found, "str", lambda: found)())

@@ -1,0 +1,235 @@
+"""KafkaSpout: messages of Kafka topics, exactly once; a batch is a range of offsets of each partition."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.limits import KAFKA_RECORDS_PER_BATCH, KAFKA_WAIT_S, REJECTED_MAX
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.kafka.client_settings import ClientSettings, client_settings
+from txtopo.spouts.kafka.message_fields import value_layout
+from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
+from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
+from txtopo.topology.components import Position, SpoutContext, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txtopo.spouts.kafka.messages import MessageLike, MessageRows
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+KIND = "kafka"
+"""The kind of the layout in plans."""
+MESSAGE_BYTES = 512
+"""Guess at the size of a message, to limit how many batches share a wave."""
+
+
+class KafkaSpout(PartitionedTransactionalSpout):
+    """Reads Kafka topics with the extra `txtopo[kafka]`. Offsets are kept in the plans of batches, not in Kafka.
+
+    >>> KafkaSpout("orders", "id bigint, price decimal(10,2)", servers="127.0.0.1:9092").fields.names
+    ('id', 'price')
+    """
+
+    described_as = "kafka"
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        fields: str | Fields,
+        *,
+        config: str | os.PathLike[str] | None = None,
+        servers: str | None = None,
+        value: Literal["json", "string", "bytes"] | Json = "json",
+        start: Literal["earliest", "latest"] | datetime.datetime | Mapping[int, int] = "earliest",
+        kind: Literal["transactional", "opaque"] = "transactional",
+        isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
+        max_records: int = KAFKA_RECORDS_PER_BATCH,
+        max_wait_s: float = KAFKA_WAIT_S,
+        rejected_max: float = REJECTED_MAX,
+    ) -> None:
+        """`topics` are names. `fields` are those of the values; `_key`, `_offset`, `_partition`, `_timestamp`, `_topic`
+        and `_headers` stand around them.
+
+        `config` is a properties file of the client (`bootstrap.servers=…`, TLS, passwords) with the same path on every
+        host; each process reads it for itself, and nothing of it is in a plan. `servers` is short for a file with
+        `bootstrap.servers` alone. `value` says what a value is: an object of JSON, UTF-8 text or bytes. `start` is
+        where the first batch begins in partitions that are there then; all others are read from their first offset. A
+        batch has at most `max_records` offsets, and one that is not full waits for more up to `max_wait_s` seconds.
+        `kind="opaque"` is for compacted topics, and continues where offsets have expired. A batch fails if more than
+        the share `rejected_max` (0 to 1) of its messages is rejected.
+
+        Raises TopologyError for an invalid value.
+        """
+        self.topics: tuple[str, ...] = _topics(topics)
+        self.fields = parse_fields(fields)
+        self.settings: ClientSettings = client_settings(servers, config)
+        self._value = value_layout(value, self.fields)
+        if kind not in ("transactional", "opaque"):
+            raise TopologyError(f"KafkaSpout: kind {kind!r} is neither 'transactional' nor 'opaque'")
+        self.kind = kind
+        self.start = _start(start, kind, self.topics)
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise TopologyError(
+                f"KafkaSpout: isolation {isolation!r} is neither 'read_committed' nor 'read_uncommitted'"
+            )
+        self.isolation = isolation
+        if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
+            raise TopologyError(f"KafkaSpout: max_records {max_records!r} is not a whole number of 1 or more")
+        self.max_records: int = max_records
+        self.max_wait_s: float = _number("max_wait_s", max_wait_s, float("inf"))
+        self.rejected_max = _number("rejected_max", rejected_max, 1.0)
+
+    def _check_methods(self) -> None:
+        """Its methods are those of txtopo."""
+
+    def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> NamedCoordinator:
+        """Return the coordinator half. Raises ConfigurationError for wrong settings of the client."""
+        from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
+
+        cuts = KafkaCuts(
+            topics=self.topics,
+            settings=self.settings,
+            start=self.start,
+            isolation=self.isolation,
+            records_max=self.max_records,
+            wait_s_max=self.max_wait_s,
+            opaque=self.kind == "opaque",
+        )
+        return KafkaCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
+
+    def _planned_settings(self) -> Mapping[str, Any]:
+        return {"format": self.layout(), "schema": self.fields.ddl}
+
+    def layout(self) -> Mapping[str, Any]:
+        """Return what reading depends on, for the plan."""
+        return {"kind": KIND, "value": self._value, "isolation": self.isolation}
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.arrow_types import arrow_schema
+
+        if part["partition"] is None:
+            return
+        chosen = chosen_columns(parse_fields(metadata["schema"]), self.fields)
+        keeper = Keeper(tally)
+        rows, blocks = self._blocks(metadata, part)
+        for block in blocks:
+            emitted, _ = rows.emit(block)
+            keeper.keep(emitted)
+            if emitted.batch is not None and emitted.batch.num_rows:
+                yield (
+                    emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(self.fields))
+                )
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        """Read the range again and return the place of the message. Raises BatchDataError if it is not there."""
+        from txtopo.core.positions import told_position
+        from txtopo.spouts.reject_limit import shown_raw
+
+        if part["partition"] is None:
+            return None
+        left = number
+        rows, blocks = self._blocks(metadata, part)
+        for block in blocks:
+            _, kept = rows.emit(block)
+            if left < len(kept):
+                name = str(partition_of(metadata, part["partition"]))
+                position = told_position(name, int(kept[left].offset() or 0), "offset")
+                return Position(position=position, raw=shown_raw(kept[left].value() or b"", 300))
+            left -= len(kept)
+        return None
+
+    def _blocks(
+        self, metadata: Metadata, part: Mapping[str, Any]
+    ) -> tuple[MessageRows, Iterator[Sequence[MessageLike]]]:
+        """Return how messages become rows, and the messages, both by the plan (R12)."""
+        from txtopo.spouts.kafka.messages import MessageRows
+        from txtopo.spouts.kafka.reading import read_range
+
+        layout = metadata["format"]
+        if set(layout) != {"kind", "value", "isolation"} or layout["value"]["kind"] not in ("json", "string", "bytes"):
+            raise BatchDataError(
+                f"the batch was planned with {layout}, which this release cannot read: use the release that planned it",
+                component="spout",
+                fault="format of the plan unknown",
+                halts=True,
+            )
+        at = part["partition"]
+        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
+        rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"])
+        return rows, read_range(self.settings, name, planned, layout["isolation"])
+
+    def bytes_of(self, partition: Any, metadata: Any) -> int:
+        return (int(metadata["end"]) - int(metadata["start"])) * MESSAGE_BYTES
+
+    def warm_up(self) -> None:
+        import txtopo.spouts.kafka.messages
+        import txtopo.spouts.kafka.reading  # noqa: F401
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return a description; where the brokers are is no part of it."""
+        start = self.start
+        return {
+            "kind": KIND,
+            "topics": list(self.topics),
+            "fields": self.fields.ddl,
+            "value": self._value,
+            "start": start.isoformat()
+            if isinstance(start, datetime.datetime)
+            else start
+            if isinstance(start, str)
+            else {str(number): offset for number, offset in start.items()},
+            "promise": self.kind,
+            "isolation": self.isolation,
+            "max_records": self.max_records,
+            "max_wait_s": self.max_wait_s,
+            "rejected_max": self.rejected_max,
+        }
+
+
+def _topics(topics: str | Sequence[str]) -> tuple[str, ...]:
+    found = (topics,) if isinstance(topics, str) else tuple(topics) if isinstance(topics, list | tuple) else ()
+    for topic in found:
+        if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+            raise TopologyError(f"KafkaSpout: {topic!r} is no name of a topic")
+    if not found or len(set(found)) < len(found):
+        raise TopologyError(f"KafkaSpout: topics {topics!r} is no list of different names")
+    return found
+
+
+def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datetime | Mapping[int, int]:
+    match start:
+        case "earliest":
+            return "earliest"
+        case "latest":
+            if kind == "opaque":
+                raise TopologyError(
+                    "KafkaSpout: start='latest' with kind='opaque' would move whenever the first batch is planned "
+                    "again: give a time"
+                )
+            return "latest"
+        case datetime.datetime():
+            if start.tzinfo is None:
+                raise TopologyError(f"KafkaSpout: start {start!r} has no time zone")
+            return start
+        case Mapping():
+            wrong = [pair for pair in start.items() if not all(type(one) is int and one >= 0 for one in pair)]
+            if len(topics) > 1 or not start or wrong:
+                raise TopologyError(f"KafkaSpout: start {start!r} is not {{partition: offset}} of one topic")
+            return dict(start)
+    raise TopologyError(
+        f"KafkaSpout: start {start!r} is none of 'earliest', 'latest', a time with its zone, {{partition: offset}}"
+    )
+
+
+def _number(name: str, value: Any, largest: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest or value != value:
+        raise TopologyError(f"KafkaSpout: {name} {value!r} is not a number from 0{'' if largest > 1 else ' to 1'}")
+    return float(value)
