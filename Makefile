@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats simulate clean
 
 setup: $(STAMP)
 
@@ -64,6 +64,11 @@ bench-words: setup
 # What bad lines cost: a file with and without them.
 bench-rejected: setup
 	@$(BIN)/python -m benchmarks.rejected_rows
+
+# Rows a second of each format of files, compared with bare Spark on the same files. FORMATS names options of `python -m benchmarks.formats`.
+FORMATS ?=
+bench-formats: setup
+	@$(BIN)/python -m benchmarks.formats $(FORMATS)
 
 # A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
 SEEDS ?= 20000

@@ -13,6 +13,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import (
     cases,
+    formats,
     history,
     inputs,
     led,
@@ -31,6 +32,7 @@ from benchmarks.led import Led
 from benchmarks.one import PROTOCOL
 from benchmarks.processes import Process
 from txtopo.local.services import ServicesState
+from txtopo.topology.components import Tally
 
 STORES = ServicesState(dsn="dsn", zookeeper="127.0.0.1:2181", postgres_pid=7, zookeeper_pid=8, folder="/services")
 
@@ -58,7 +60,9 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
     assert not found.failed
 
 
-@pytest.mark.parametrize("module", [command, pace, takeover, words, rejected_rows], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [command, pace, takeover, words, rejected_rows, formats], ids=lambda module: module.__name__
+)
 def test_help_is_printed_and_nothing_is_measured(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         module.main(["--help"])
@@ -265,3 +269,14 @@ def test_files_of_a_history_are_named_in_order() -> None:
     files = history.named_files("/in")
     names = [next(files).path for _ in range(12)]
     assert names == sorted(names) and len(set(names)) == 12
+
+
+@pytest.mark.parametrize("case", formats.CASES, ids=lambda case: case.name)
+def test_the_files_of_each_format_hold_the_rows_that_are_measured(case: formats.Case, tmp_path: Path) -> None:
+    """Every row parses, and none is there twice."""
+    formats.write_files(tmp_path, [case], 400)
+    metadata = formats.planned(case, tmp_path)
+    source = formats.source_of(case, tmp_path)
+    tally = Tally()
+    rows = sum(batch.num_rows for part in source.parts(metadata) for batch in source.emit_part(metadata, part, tally))
+    assert (len(metadata["files"]), rows, tally.rejects) == (formats.FILES, 400, [])
