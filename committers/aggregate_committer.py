@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from txtopo.committers.table_names import check_columns, split_table
+from txtopo.committers.table_names import IDENTIFIER_BYTES_MAX, check_columns, split_table
 from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType
 from txtopo.errors import TopologyError
 from txtopo.topology.committer_bolt import Aggregate, AggregateKind, Aggregation, CommitterBolt
+from txtopo.topology.event_windows import TimeWindow, width_us
 
 KEYS_MAX = 30
 """An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
@@ -20,6 +21,12 @@ _RESERVED = frozenset({"txid", "reverses"})
 _UNORDERED_KINDS = frozenset({*FLOAT_KINDS, "binary"})
 """Types without an order that is the same in Arrow, Spark and Postgres: NaN and -0.0; min(bytea) is new in Postgres 18.
 """
+
+
+WINDOW_START, WINDOW_END = "window_start", "window_end"
+WINDOWS_SUFFIX = "_windows"
+"""Of the view with sliding windows."""
+SLIDES_MAX = 1_000
 
 
 class Average(NamedTuple):
@@ -44,10 +51,15 @@ class AggregateCommitter(CommitterBolt):
     computes `a` from them. Minimum and maximum can be taken of all types but floats and binary; texts are compared by
     their UTF-8 bytes (COLLATE "C").
 
+    With `window`, a width such as `1 hour`, and `time`, a timestamp field, rows are grouped by their window of event
+    time, too, in the columns `window_start` and `window_end`: each row in the one window that its time is in, whenever
+    it arrives. Windows follow each other from 1970-01-01 00:00 UTC on. With `slide`, a width that divides `window`, the
+    table has a row for each slide, and the view `<table>_windows` a row for each window, a new one every slide.
+
     `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
     the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
 
-    Raises TopologyError if the name of a table or column is not valid, or if a column is named twice.
+    Raises TopologyError if the name of a table or column or a width is not valid, or if a column is named twice.
 
         >>> stays = AggregateCommitter("stays", ["room"], averages={"nights": "nights_avg"}, maxs={"left": "last_left"})
         >>> [column for _, _, column in stays.aggregates]
@@ -67,6 +79,9 @@ class AggregateCommitter(CommitterBolt):
         averages: Mapping[str, str] | Sequence[str] = (),
         mins: Mapping[str, str] | Sequence[str] = (),
         maxs: Mapping[str, str] | Sequence[str] = (),
+        window: str | None = None,
+        slide: str | None = None,
+        time: str | None = None,
         baseline: bool = False,
         contributions: bool = True,
     ) -> None:
@@ -93,6 +108,12 @@ class AggregateCommitter(CommitterBolt):
             *_all("max", maxs),
         )
         """Stored aggregates, in the order of their columns."""
+        self.windows: tuple[TimeWindow, ...] = ()
+        """The window that is a key, or none."""
+        self.slides = 1
+        """Number of rows of the table that a window of the view is made of; 1: there is no view."""
+        if window is not None or slide is not None or time is not None:
+            self._set_window(window, slide, time)
         self._check_names()
 
     @property
@@ -106,10 +127,11 @@ class AggregateCommitter(CommitterBolt):
         return f"{self.table}{CONTRIBUTION_SUFFIX}"
 
     def aggregation(self) -> Aggregation:
-        return Aggregation(keys=self.keys, count=self.count, aggregates=self.aggregates)
+        return Aggregation(keys=self.keys, count=self.count, aggregates=self.aggregates, windows=self.windows)
 
     def required_fields(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*self.keys, *(one.field for one in self.aggregates)]))
+        times = (one.field for one in self.windows)
+        return tuple(dict.fromkeys([*self.keys, *times, *(one.field for one in self.aggregates)]))
 
     def check_fields(self, fields: Fields) -> None:
         for name in self.keys:
@@ -119,6 +141,10 @@ class AggregateCommitter(CommitterBolt):
                     f"{self}: key {name} is a {field.type}; equal-looking floats differ: declare it decimal, or "
                     f"round it in a bolt"
                 )
+        for one in self.windows:
+            found = self._field(fields, one.field)
+            if found.type.kind not in ("timestamp", "timestamp_ntz"):
+                raise TopologyError(f"{self}: time={one.field!r} is a {found.type}; windows need a timestamp")
         for kind, name, _ in self.aggregates:
             self._check_aggregate(kind, name, self._field(fields, name).type)
 
@@ -130,11 +156,29 @@ class AggregateCommitter(CommitterBolt):
             "count": self.count,
             "aggregates": [list(one) for one in self.aggregates],
             "averages": [list(one) for one in self.averages],
+            **({"windows": [list(one) for one in self.windows], "slides": self.slides} if self.windows else {}),
             "contributions": self.contributions,
         }
 
     def __repr__(self) -> str:
         return f"{_class(self)}({self.table!r})"
+
+    def _set_window(self, window: str | None, slide: str | None, time: str | None) -> None:
+        if window is None or time is None:
+            raise TopologyError(f"{self}: a window needs its width and its time, e.g. window='1 hour', time='sold'")
+        whole = step = width_us(str(self), "window", window)
+        if slide is not None:
+            step = width_us(str(self), "slide", slide)
+            if whole % step or whole // step > SLIDES_MAX:
+                raise TopologyError(
+                    f"{self}: window={window!r} is not made of slides of {slide!r}: a window has a whole number of "
+                    f"slides, at most {SLIDES_MAX:,}"
+                )
+        self.windows, self.slides = (TimeWindow(time, step, WINDOW_START, WINDOW_END),), whole // step
+        if self.slides > 1 and len(f"{self.name}{WINDOWS_SUFFIX}") > IDENTIFIER_BYTES_MAX:
+            raise TopologyError(
+                f"{self}: table name {self.name!r} is too long for its view {self.name}{WINDOWS_SUFFIX}"
+            )
 
     def _check_aggregate(self, kind: AggregateKind, name: str, of: FieldType) -> None:
         if kind in ("min", "max"):
@@ -154,12 +198,13 @@ class AggregateCommitter(CommitterBolt):
         return field
 
     def _check_names(self) -> None:
-        if not self.keys:
+        if not self.keys and not self.windows:
             raise TopologyError(f"{self}: at least one key is needed, e.g. ['carrier']")
-        if len(self.keys) > KEYS_MAX:
-            raise TopologyError(f"{self}: {len(self.keys)} keys, at most {KEYS_MAX} are possible")
+        if len(self.keys) + len(self.windows) > KEYS_MAX:
+            raise TopologyError(f"{self}: {len(self.keys) + len(self.windows)} keys, at most {KEYS_MAX} are possible")
         stored = (*(one.column for one in self.aggregates), *(one.column for one in self.averages))
-        columns = [*self.keys, self.count, *stored]
+        windows = (name for one in self.windows for name in (one.start, one.end))
+        columns = [*self.keys, *windows, self.count, *stored]
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise TopologyError(

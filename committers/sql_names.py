@@ -50,3 +50,19 @@ def averages_spelled(total: str, present: str) -> tuple[str, ...]:
     """Return the ways in which Postgres spells this quotient: a name has quotes only if it needs them."""
     totals, presents = ((name, unescaped(name)) for name in (total, present))
     return tuple(f"({one} / (NULLIF({other}, 0))::numeric)" for one in totals for other in presents)
+
+
+def later(start: str, kind: str, seconds: int) -> str:
+    """Return SQL for the moment that is this much later than a column; immutable, so without the zone of a session."""
+    width = f"make_interval(secs => {seconds})"
+    if kind == "timestamp with time zone":
+        return f"({unescaped(start)} at time zone 'UTC' + {width}) at time zone 'UTC'"
+    return f"{unescaped(start)} + {width}"
+
+
+def later_spelled(start: str, kind: str, seconds: int) -> str:
+    """Return the way in which Postgres spells this."""
+    width = f"make_interval(secs => ({seconds})::double precision)"
+    if kind == "timestamp with time zone":
+        return f"((({start} AT TIME ZONE 'UTC'::text) + {width}) AT TIME ZONE 'UTC'::text)"
+    return f"({start} + {width})"

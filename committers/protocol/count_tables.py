@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.committers.aggregate_committer import AggregateCommitter
-from txtopo.committers.sql_names import average_of, averages_spelled, postgres_type, quoted
+from txtopo.committers.aggregate_committer import WINDOWS_SUFFIX, AggregateCommitter
+from txtopo.committers.sql_names import average_of, averages_spelled, later, later_spelled, postgres_type, quoted
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import unreachable
 from txtopo.topology.committer_bolt import FOLDS, Fold
 from txtopo.topology.components import CommitterComponent
+from txtopo.topology.event_windows import MICROSECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,22 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Sliding:
+    """A view on a target: a new window begins with each slide, and is made of the rows of several."""
+
+    view: str
+    """Its name, in the schema of the target."""
+    slides: int
+    """Number of slides of a window."""
+    seconds: int
+    """Width of a slide."""
+    start: Column
+    """The key that is the start of a slide in the target, and of a window in the view."""
+    computed: tuple[Computed, ...]
+    """Further columns of the view."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableShape:
     """The tables of a counting committer: names and columns."""
 
@@ -57,6 +74,8 @@ class TableShape:
     """The count first, then the aggregates."""
     computed: tuple[Computed, ...] = ()
     """Further columns of the target."""
+    sliding: Sliding | None = None
+    """The view with sliding windows; None: there is none."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -83,6 +102,9 @@ def shape_of(component: CommitterComponent) -> TableShape:
     bolt = component.bolt_as(AggregateCommitter)
     fields: Fields = component.fields
     keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
+    keys += tuple(
+        Column(one.start, postgres_type(_type(fields, one.field)), _nullable(fields, one.field)) for one in bolt.windows
+    )
     numbers = [Column(bolt.count, "bigint", False)]
     for kind, field, column in bolt.aggregates:
         fold = FOLDS[kind]
@@ -91,15 +113,38 @@ def shape_of(component: CommitterComponent) -> TableShape:
         else:
             numbers.append(Column(column, postgres_type(_type(fields, field)), True, fold))
     contribution = bolt.contribution_table.partition(".")[2] if bolt.contributions else None
-    return TableShape(bolt.schema, bolt.name, contribution, keys, tuple(numbers), _computed(bolt))
+    return TableShape(
+        bolt.schema,
+        bolt.name,
+        contribution,
+        keys,
+        tuple(numbers),
+        _computed(bolt, fields, 1),
+        _sliding(bolt, fields, keys),
+    )
 
 
-def _computed(bolt: AggregateCommitter) -> tuple[Computed, ...]:
+def _sliding(bolt: AggregateCommitter, fields: Fields, keys: Sequence[Column]) -> Sliding | None:
+    if bolt.slides == 1:
+        return None
+    [window] = bolt.windows
+    seconds, computed = window.width_us // MICROSECONDS, _computed(bolt, fields, bolt.slides)
+    return Sliding(f"{bolt.name}{WINDOWS_SUFFIX}", bolt.slides, seconds, keys[-1], computed)
+
+
+def _computed(bolt: AggregateCommitter, fields: Fields, slides: int) -> tuple[Computed, ...]:
     # Of exact numbers at each change: never a quotient that is added to.
-    return tuple(
+    averages = (
         Computed(name, "numeric", average_of(total, present), averages_spelled(total, present))
         for name, total, present in bolt.averages
     )
+    ends = (
+        Computed(one.end, kind, later(one.start, kind, seconds), (later_spelled(one.start, kind, seconds),))
+        for one in bolt.windows
+        for kind in [postgres_type(_type(fields, one.field))]
+        for seconds in [slides * one.width_us // MICROSECONDS]
+    )
+    return (*averages, *ends)
 
 
 def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence[Any]], keys: int) -> CommitterResult:

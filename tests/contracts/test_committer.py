@@ -18,7 +18,7 @@ from tests.contracts.append_contract import AppendContract
 from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, rows_of, sales
 from tests.contracts.ledger_driver import lead_on, listen
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
-from txtopo import CountCommitter
+from txtopo import AggregateCommitter, CountCommitter
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
 from txtopo.committers.postgres import refold
@@ -130,6 +130,21 @@ class TestPostgresCommitters(CommitterContract, AppendContract):
             world.query(f"insert into {TABLE} ({columns}, {measures}) select {columns}, {measures} from kept")
             world.query("drop table kept")
             assert world.audit(component) == []
+
+    def test_a_window_with_its_end_is_no_obstacle_to_runs(self, world: PostgresTables) -> None:
+        """R20: the server computes the end from a key; also of a time without zone, in a column with an odd name."""
+        fields = parse_fields("shop string, sold timestamp, seen timestamp_ntz")
+        for name, time in (("hours", "sold"), ("seen", "seen")):
+            bolt = AggregateCommitter(name, ["shop"], window="1 hour", slide="10 minutes", time=time, averages={})
+            component = CommitterComponent(name=name, bolt=bolt, input=Subscription(source="spout"), fields=fields)
+            driver = lead_on(world, component)
+            driver.ledger.prepare_targets(driver.lead, driver.committers)
+            assert driver.ledger.single_commits(driver.committers) is None
+        world.query("drop view seen_windows; create view seen_windows as select 1 as shop")
+        with pytest.raises(
+            Halted, match=r"public\.seen_windows is not the view of the windows; txtopo would create it"
+        ):
+            driver.ledger.prepare_targets(driver.lead, driver.committers)
 
     def test_a_table_whose_average_is_another_quotient_is_refused_and_found(self, world: PostgresTables) -> None:
         """The server computes it, so nobody else looks at it again."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -16,11 +18,16 @@ from tests.contracts.committer_contract import FIELDS, any_tuple, rebuilt
 from tests.contracts.executor_contract import CODE_HASH, plan_batches
 from tests.kit.fix_spark import executors_on
 from txtopo import AggregateCommitter, CountCommitter, FileSpout, TopologyBuilder
+from txtopo.core.fields import parse_fields
 from txtopo.core.values import Processed, TransactionAttempt
 from txtopo.ports import Assignment
 from txtopo.spark.executor import SparkExecutor
+from txtopo.spark.frames.aggregate import _key
+from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
+from txtopo.topology.event_windows import KeySource
+from txtopo.tuples.aggregate_batches import key_values
 
 pytestmark = pytest.mark.spark
 MEASURES = ("pieces", "price", "name", "sold", "paid", "big")
@@ -61,6 +68,8 @@ def topology_of(folder: Path, bolt: Callable[[DataFrame], DataFrame] | None) -> 
     other = AggregateCommitter("days", ["day"], mins={"pieces": "low"}, averages=["big"])
     builder.set_committer_bolt("days", other).fields_grouping(source, ["day"])
     builder.set_committer_bolt("shops", CountCommitter("shops", ["shop"])).fields_grouping(source, ["shop"])
+    by_time = AggregateCommitter("times", [], window="90 minutes", time="sold", maxs={"sold": "latest"})
+    builder.set_committer_bolt("times", by_time).shuffle_grouping(source)
     return builder.build()
 
 
@@ -78,6 +87,33 @@ def write(folder: Path, number: int, rows: int) -> list[dict[str, Any]]:
     lines = [",".join(spelled(one[name]) for name in FIELDS.names) for one in tuples]
     (folder / f"{number}.csv").write_text("\n".join([",".join(FIELDS.names), *lines]) + "\n", encoding="utf-8")
     return tuples
+
+
+def test_a_window_begins_where_the_tasks_and_spark_say(spark_session: SparkSession) -> None:
+    """Before 1970, at the edges, in the first and last year, without a zone, and of NULL."""
+    moments = [datetime(1, 1, 9), datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(1970, 1, 1), None]
+    moments += [datetime(2026, 3, 29, 1, 30), datetime(2026, 3, 29, 1, 29, 59, 999_999), datetime(9999, 12, 31, 23)]
+    fields = parse_fields("zoned timestamp, plain timestamp_ntz")
+    rows = [(None if one is None else one.replace(tzinfo=UTC), one) for one in moments]
+    table = pa.Table.from_arrays(
+        [
+            pa.array(values, kind)
+            for values, kind in zip(zip(*rows, strict=True), arrow_schema(fields).types, strict=True)
+        ],
+        schema=arrow_schema(fields),
+    )
+    sources = [KeySource(name, width * 1_000_000) for name in fields.names for width in (1, 90 * 60, 7 * 86_400)]
+    frame = spark_session.createDataFrame(table)
+    found = frame.select(*(_key(one, fields).alias(f"c{at}") for at, one in enumerate(sources))).toArrow()
+    for at, one in enumerate(sources):
+        here = key_values(one, table.column(one.field))
+        assert found.column(at).cast(here.type).to_pylist() == here.to_pylist()
+        for value, start in zip(table.column(one.field).to_pylist(), here.to_pylist(), strict=True):
+            assert (value is None) == (start is None)
+            if value is not None:
+                assert timedelta(0) <= value - start < timedelta(microseconds=one.width_us)
+                since = start - datetime(1970, 1, 1, tzinfo=start.tzinfo)
+                assert since % timedelta(microseconds=one.width_us) == timedelta(0)
 
 
 @pytest.mark.parametrize("bolt", [None, same, spread], ids=["in the spout", "behind a bolt", "many partitions"])
@@ -98,7 +134,7 @@ def test_aggregates_are_those_of_plain_python_wherever_they_are_counted(
     assert len(outcomes) == len(batches)
     for at, (outcome, tuples) in enumerate(zip(outcomes, batches, strict=True)):
         assert isinstance(outcome, Processed), outcome
-        sales, days, shops = outcome.results
+        sales, days, shops, times = outcome.results
         found = {
             tuple(row[:2]): tuple(row[2:]) for row in zip(*(c.to_pylist() for c in sales.rows.columns), strict=True)
         }
@@ -119,9 +155,19 @@ def test_aggregates_are_those_of_plain_python_wherever_they_are_counted(
             )
         assert not by_day
         assert sum(shops.rows.column("count").to_pylist()) == len(tuples)
+        by_window: dict[Any, list[Any]] = {}
+        for one in tuples:
+            start = one["sold"]
+            if start is not None:
+                epoch = datetime(1970, 1, 1, tzinfo=UTC)
+                start = epoch + (start - epoch) // timedelta(minutes=90) * timedelta(minutes=90)
+            by_window.setdefault(start, []).append(one["sold"])
+        assert {row["window_start"]: (row["count"], row["latest"]) for row in times.rows.to_pylist()} == {
+            start: (len(moments), None if start is None else max(moments)) for start, moments in by_window.items()
+        }
         if here is not None:
             theirs = here[at]
             assert isinstance(theirs, Processed)
             assert [
                 one.rows.equals(other.rows) for one, other in zip(outcome.results, theirs.results, strict=True)
-            ] == [True] * 3
+            ] == [True] * 4

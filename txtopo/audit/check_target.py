@@ -40,6 +40,7 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
     if wrong > len(named):
         findings.wrong(CHECK, f"table {committer.target}: and {counted(wrong - len(named), 'more key')}")
     _check_averages(findings, connection, committer)
+    _check_window_ends(findings, connection, committer)
 
 
 def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:
@@ -108,6 +109,21 @@ def _check_averages(findings: Findings, connection: Connection, committer: Commi
             CHECK,
             wrong == 0,
             f"table {committer.target}: {counted(wrong, 'row')} whose {one.column} is not {one.total} / {one.present}",
+        )
+
+
+def _check_window_ends(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
+    for one in committer.windows:
+        start, end = (f"extract(epoch from t.{quoted(name)})" for name in (one.start, one.end))
+        sql = (
+            f"select count(*) from {committer.target_sql} t where %(one)s = 1 and {end} is distinct from {start} + "
+            f"{one.width_us // 1_000_000}"
+        )
+        (wrong,) = next(stream(connection, sql, one=1))
+        findings.equal(
+            CHECK,
+            wrong == 0,
+            f"table {committer.target}: {counted(wrong, 'row')} whose {one.end} is not the end of the window",
         )
 
 

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from decimal import localcontext
 from operator import itemgetter
 from types import MappingProxyType
@@ -58,8 +59,11 @@ class Counter:
     """Counts and aggregates of one committer over one batch."""
 
     def __init__(self, committer: CommitterTables, names: Sequence[str]) -> None:
-        self._key = itemgetter(*[names.index(name) for name in committer.keys])
-        self._single = len(committer.keys) == 1
+        plain = committer.keys[: len(committer.keys) - len(committer.windows)]
+        self._windows = [(names.index(one.field), one.width_us) for one in committer.windows]
+        at = [names.index(name) for name in plain]
+        self._key: Callable[[Sequence[Any]], Any] = itemgetter(*at) if at else lambda _: ()
+        self._single = len(at) == 1
         self._aggregates = [(one.kind, names.index(one.field)) for one in committer.aggregates]
         self._empty = [0, *(0 if one.is_added else None for one in committer.aggregates)]
         self.committer = committer
@@ -68,6 +72,8 @@ class Counter:
     def add(self, row: Sequence[Any]) -> None:
         """Add one record."""
         key = (self._key(row),) if self._single else self._key(row)
+        for index, width_us in self._windows:
+            key = (*key, _window(row[index], width_us))
         total = self.totals.get(key)
         if total is None:
             total = self.totals[key] = [*self._empty]
@@ -83,6 +89,14 @@ class Counter:
                 total[at] += 1
             elif known is None or (value < known if kind == "min" else value > known):
                 total[at] = value
+
+
+def _window(moment: datetime | None, width_us: int) -> datetime | None:
+    """Return when the window of this moment begins."""
+    if moment is None:
+        return None
+    since = moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and UTC)
+    return moment - since % timedelta(microseconds=width_us)
 
 
 def recount(

@@ -56,6 +56,16 @@ class StoredAverage(NamedTuple):
     present: str
 
 
+class StoredWindow(NamedTuple):
+    """A key that is the window of event time of a row, and the column with its end, which the server computes."""
+
+    field: str
+    """The input field."""
+    width_us: int
+    start: str
+    end: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterTables:
     """One counting committer."""
@@ -64,6 +74,7 @@ class CommitterTables:
     target: str
     """Schema and name of its table."""
     keys: tuple[str, ...]
+    """Columns; the starts of windows come last."""
     count: str
     aggregates: tuple[StoredAggregate, ...]
     contributions: bool
@@ -73,6 +84,7 @@ class CommitterTables:
     types: Mapping[str, str | None] = field(default_factory=dict)
     """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
     averages: tuple[StoredAverage, ...] = ()
+    windows: tuple[StoredWindow, ...] = ()
     alone: bool = True
     """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
     them.
@@ -114,7 +126,8 @@ class CommitterTables:
     @property
     def target_columns(self) -> Mapping[str, str | None]:
         """Return column of the target -> its type."""
-        return {**self._stored_columns, **dict.fromkeys((one.column for one in self.averages), "numeric")}
+        ends = {one.end: self.types.get(one.start) for one in self.windows}
+        return {**self._stored_columns, **dict.fromkeys((one.column for one in self.averages), "numeric"), **ends}
 
     @property
     def contribution_columns(self) -> Mapping[str, str | None]:
@@ -230,7 +243,9 @@ def _of_aggregate(description: Mapping[str, Any], name: str, one: Mapping[str, A
     ]
     if any(made.kind not in ("sum", "count", "min", "max") for made in aggregates):
         raise ValueError(f"committer {name} has an aggregate of an unknown kind")
-    return _tables(description, name, one, aggregates, [StoredAverage(*average) for average in one["averages"]])
+    averages = [StoredAverage(*average) for average in one["averages"]]
+    windows = [StoredWindow(*window) for window in one.get("windows", ())]
+    return _tables(description, name, one, aggregates, averages, windows)
 
 
 def _tables(
@@ -239,19 +254,21 @@ def _tables(
     one: Mapping[str, Any],
     aggregates: Sequence[StoredAggregate],
     averages: Sequence[StoredAverage] = (),
+    windows: Sequence[StoredWindow] = (),
 ) -> CommitterTables:
     spout, way = _way(description, one["input"])
     return CommitterTables(
         name=name,
         target=one["table"],
-        keys=tuple(one["keys"]),
+        keys=(*one["keys"], *(window.start for window in windows)),
         count=one["count"],
         aggregates=tuple(aggregates),
         averages=tuple(averages),
+        windows=tuple(windows),
         contributions=bool(one["contributions"]),
         spout=spout,
         way=way,
-        types=_types(one),
+        types={**_types(one), **{window.start: _field_types(one).get(window.field) for window in windows}},
         alone=len(description["spouts"]) == 1,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
+from txtopo.topology.event_windows import KeySource, TimeWindow
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.user_exceptions import note_component
@@ -44,13 +45,21 @@ class Aggregation:
     """Executor half of a counting committer, as data: group by `keys`, count rows, aggregate exactly. Each executor
     implements it in its own way.
 
-    Result rows have the columns keys, count, aggregates, in this order. NULL is a key like any other.
+    Result rows have the columns keys, windows, count, aggregates, in this order. NULL is a key like any other.
     """
 
     keys: tuple[str, ...]
+    """Fields whose values are keys."""
     count: str
     """Name of the result column with the number of rows of a key (the row's weight)."""
     aggregates: tuple[Aggregate, ...] = ()
+    windows: tuple[TimeWindow, ...] = ()
+    """Windows of event time, which are keys after the others."""
+
+    @property
+    def sources(self) -> tuple[KeySource, ...]:
+        """Return what each key is made of."""
+        return (*map(KeySource, self.keys), *(one.source for one in self.windows))
 
 
 class CommitterBolt(ABC):
@@ -130,8 +139,8 @@ class CommitterBolt(ABC):
 
 
 def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
-    """Return the types of the result rows: keys as declared, count bigint, then the aggregates: sums decimal(38, scale
-    of the input), counts bigint, minimum and maximum as the input.
+    """Return the types of the result rows: keys as declared, windows as their fields, count bigint, aggregates:
+    sums decimal(38, scale of the input), counts bigint, minimum and maximum as the input.
     """
 
     def needed(name: str) -> Field:
@@ -141,6 +150,7 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
         return found
 
     keys = [needed(name) for name in aggregation.keys]
+    keys += [Field(one.start, needed(one.field).type, needed(one.field).nullable) for one in aggregation.windows]
     count = Field(aggregation.count, FieldType("bigint"), nullable=False)
     made = [_aggregated(kind, needed(field).type, column) for kind, field, column in aggregation.aggregates]
     return Fields((*keys, count, *made))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, INTEGER_KINDS, Field, Fields, FieldType
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
 from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.topology.event_windows import KeySource
 from txtopo.topology.phases import PROCESSING
 
 KEY_KINDS = frozenset({"string", "binary", "boolean", "date", "timestamp", "timestamp_ntz", "decimal", *INTEGER_KINDS})
@@ -34,22 +35,30 @@ class PartialCount:
     """What the tuples of a stream are grouped by, and what is aggregated, for all its readers together."""
 
     keys: tuple[str, ...]
+    """Fields whose values are keys."""
     aggregates: tuple[tuple[AggregateKind, str], ...] = ()
     """(kind, field), each once."""
+    windows: tuple[KeySource, ...] = ()
+    """Windows of event time, which are keys after the others."""
+
+    @property
+    def sources(self) -> tuple[KeySource, ...]:
+        """Return what each key is made of."""
+        return (*map(KeySource, self.keys), *self.windows)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Return the fields that are read, each once."""
-        return tuple(dict.fromkeys([*self.keys, *(field for _, field in self.aggregates)]))
+        return tuple(dict.fromkeys([*(one.field for one in self.sources), *(field for _, field in self.aggregates)]))
 
     @property
     def folds(self) -> tuple[Fold, ...]:
         """Return how the columns after the keys are folded."""
         return (*(FOLDS[kind] for kind, _ in self.aggregates), "add")
 
-    def key_column(self, field: str) -> str:
+    def key_column(self, source: KeySource) -> str:
         """Return the column of a group with the value of this key."""
-        return f"$k{self.keys.index(field)}"
+        return f"$k{self.sources.index(source)}"
 
     def value_column(self, kind: AggregateKind, field: str) -> str:
         """Return the column of a group with this aggregate."""
@@ -57,7 +66,8 @@ class PartialCount:
 
     def columns(self, fields: Fields) -> tuple[Field, ...]:
         """Return the columns of a group in their order, for tuples of `fields`: keys, aggregates, number of tuples."""
-        keys = [Field(self.key_column(item.name), item.type, item.nullable) for item in _named(fields, self.keys)]
+        read = _named(fields, [one.field for one in self.sources])
+        keys = [Field(f"$k{at}", item.type, item.nullable) for at, item in enumerate(read)]
         values = [
             Field(self.value_column(kind, item.name), value_type(kind, item.type), FOLDS[kind] != "add")
             for kind, field in self.aggregates
@@ -122,12 +132,13 @@ def _together(readers: Sequence[CommitterComponent], fields: Fields) -> PartialC
         if reader.bolt.takes_tuples:
             return f"committer {reader.name} receives tuples"
         aggregations.append(reader.bolt.aggregation())
-        if not aggregations[-1].keys:
+        if not aggregations[-1].sources:
             return f"committer {reader.name} has no keys"
     keys = tuple(dict.fromkeys(name for one in aggregations for name in one.keys))
     aggregates = tuple(dict.fromkeys((kind, name) for one in aggregations for kind, name, _ in one.aggregates))
+    windows = tuple(dict.fromkeys(window.source for one in aggregations for window in one.windows))
     sums = [name for kind, name in aggregates if kind == "sum"]
-    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, aggregates)
+    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, aggregates, windows)
 
 
 def _refusal(keys: Sequence[Field], sums: Sequence[Field]) -> str | None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Fields
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
+from txtopo.topology.event_windows import KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 
 FOLD_ROWS = 100_000
@@ -26,7 +27,7 @@ class Aggregator:
     """Collects the result rows of one committer for one attempt."""
 
     def __init__(self, aggregation: Aggregation, result: Fields) -> None:
-        self._keys = list(aggregation.keys)
+        self._keys = aggregation.sources
         self._aggregates = aggregation.aggregates
         self._schema = arrow_schema(result)
         # Internal names, since a result column may have the name of an input field.
@@ -53,7 +54,7 @@ class Aggregator:
             addends(kind, batch.column(field), wide)
             for (kind, field, _), wide in zip(self._aggregates, self._wide, strict=True)
         ]
-        columns = [*[batch.column(key) for key in self._keys], ones, *values]
+        columns = [*[key_values(key, batch.column(key.field)) for key in self._keys], ones, *values]
         self.merge(pa.Table.from_arrays(columns, names=self._names))
 
     def add_groups(self, groups: pa.RecordBatch, partial: PartialCount) -> None:
@@ -78,7 +79,7 @@ class Aggregator:
     def partial(self) -> pa.Table:
         """Return what was counted until now, for `merge`: wide enough that no sum overflows before it is complete."""
         if not self._partial:
-            kinds = [self._schema.field(key).type for key in self._keys]
+            kinds = self._schema.types[: len(self._keys)]
             return pa.schema(list(zip(self._names, [*kinds, pa.int64(), *self._wide], strict=True))).empty_table()
         return self._grouped(pa.concat_tables(self._partial))
 
@@ -108,6 +109,17 @@ class Aggregator:
             ],
             names=self._names,
         )
+
+
+def key_values(source: KeySource, values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a key of each tuple: its value, or the start of the window that this time is in."""
+    if not source.width_us:
+        return values
+    moments = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
+    width = pa.scalar(source.width_us, pa.int64())
+    rounded = pc.divide(moments, width)  # towards 0
+    before = pc.cast(pc.less(moments, pc.multiply(rounded, width)), pa.int64())
+    return pc.cast(pc.multiply(pc.subtract(rounded, before), width), values.type)
 
 
 def addends(kind: AggregateKind, values: pa.Array | pa.ChunkedArray, into: pa.DataType) -> pa.Array | pa.ChunkedArray:

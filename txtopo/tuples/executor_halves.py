@@ -57,7 +57,7 @@ class CountHalf:
             raise BatchDataError(
                 f"{committer.name}: {error}", component=committer.name, fault="sum too large"
             ) from error
-        check_keys(committer.name, rows, len(aggregation.keys))
+        check_keys(committer.name, rows, len(aggregation.sources))
         return rows
 
 

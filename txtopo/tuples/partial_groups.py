@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import Fields
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.partial_counts import TUPLES, TUPLES_MAX, PartialCount
-from txtopo.tuples.aggregate_batches import addends, folded
+from txtopo.tuples.aggregate_batches import addends, folded, key_values
 
 BLOCK_ROWS = 8192
 """Fewer tuples than this wait for more, since each grouping costs as much as a few hundred tuples."""
@@ -131,7 +131,7 @@ class PartialGroups:
     def _ones(self, tuples: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return a group for each tuple."""
         table = pa.Table.from_batches(tuples)
-        keys = [table.column(name) for name in self._partial.keys]
+        keys = [key_values(one, table.column(one.field)) for one in self._partial.sources]
         types = self._schema.types[len(keys) : -1]
         values = [
             addends(kind, table.column(field), into)
@@ -142,13 +142,13 @@ class PartialGroups:
 
     def _grouped_block(self, block: pa.Table) -> pa.Table:
         """Return the groups of a block in which each tuple is one group."""
-        if self._partial.aggregates or len(self._partial.keys) > 1:
+        if self._partial.aggregates or len(self._partial.sources) > 1:
             return self._grouped(block)
         counted = block.column(0).value_counts()
         return pa.Table.from_arrays([counted.field("values"), counted.field("counts")], names=self._schema.names)
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
-        return folded(groups, len(self._partial.keys), self._partial.folds)
+        return folded(groups, len(self._partial.sources), self._partial.folds)
 
 
 def tuples_in(groups: pa.RecordBatch) -> int:

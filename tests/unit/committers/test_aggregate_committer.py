@@ -55,12 +55,47 @@ def test_a_count_committer_is_described_as_ever() -> None:
         ({"averages": ["weight"]}, "weight is a double, and only integers and decimals are summed; sums of floats"),
         ({"averages": ["open"]}, "open is a boolean, and only integers and decimals are summed$"),
         ({"mins": ["gone"]}, "there is no field gone"),
+        ({"window": "1 hour", "time": "open"}, "time='open' is a boolean; windows need a timestamp"),
     ],
 )
 def test_fields_without_an_exact_aggregate_are_refused(more: dict[str, Any], message: str) -> None:
     """NaN and -0.0 are ordered differently in Arrow, Spark and Postgres."""
     with pytest.raises(TopologyError, match=message):
         AggregateCommitter("t", ["carrier"], **more).check_fields(FIELDS)
+
+
+def test_a_window_is_a_key_made_of_a_time() -> None:
+    """The field itself is read, and is no column; a window of several slides is stored by slide."""
+    committer = AggregateCommitter("t", ["carrier"], window="1 hour", slide="10 minutes", time="left")
+
+    assert committer.required_fields() == ("carrier", "left")
+    assert (committer.windows, committer.slides) == ((("left", 600_000_000, "window_start", "window_end"),), 6)
+    assert result_fields(committer.aggregation(), FIELDS) == parse_fields(
+        "carrier string, window_start timestamp, count bigint not null"
+    )
+    assert committer.describe()["windows"] == [["left", 600_000_000, "window_start", "window_end"]]
+    alone = AggregateCommitter("t", [], window="1 day", time="left")
+    assert (alone.slides, alone.aggregation().sources) == (1, (("left", 86_400_000_000),))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"window": "1 hour"}, "a window needs its width and its time"),
+        ({"time": "left"}, "a window needs its width and its time"),
+        ({"time": "left", "slide": "1 hour"}, "a window needs its width and its time"),
+        ({"window": "1 week", "time": "left"}, "window='1 week' is no width; write a number of seconds, minutes"),
+        ({"window": "0 hours", "time": "left"}, "is no width"),
+        ({"window": "1 hour", "slide": "7 minutes", "time": "left"}, "not made of slides of '7 minutes'"),
+        ({"window": "1 hour", "slide": "2 hours", "time": "left"}, "not made of slides of '2 hours'"),
+        ({"window": "1 day", "slide": "1 minute", "time": "left"}, "at most 1,000"),
+        ({"window": "1 hour", "time": "left", "count": "window_end"}, "column window_end is named twice"),
+    ],
+)
+def test_wrong_windows_are_refused(more: dict[str, Any], message: str) -> None:
+    """When the topology is built."""
+    with pytest.raises(TopologyError, match=message):
+        AggregateCommitter("t", ["carrier"], **more)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
 from txtopo.topology.components import CommitterComponent
+from txtopo.topology.event_windows import KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
 from txtopo.tuples.storable_keys import check_keys
@@ -111,7 +112,7 @@ class _Slots:
 
     count: int
     """Number of committers."""
-    keys: dict[str, list[int]] = field(default_factory=dict)
+    keys: dict[KeySource, list[int]] = field(default_factory=dict)
     values: dict[tuple[AggregateKind, str], list[int]] = field(default_factory=dict)
     """By kind and field."""
 
@@ -119,8 +120,8 @@ class _Slots:
     def of(cls, aggregations: Sequence[Aggregation]) -> _Slots:
         slots = cls(len(aggregations))
         for number, one in enumerate(aggregations):
-            for name in one.keys:
-                slots.keys.setdefault(name, []).append(number)
+            for source in one.sources:
+                slots.keys.setdefault(source, []).append(number)
             for kind, name, _ in one.aggregates:
                 slots.values.setdefault((kind, name), []).append(number)
         return slots
@@ -134,7 +135,7 @@ class _Slots:
         first = before - (self.count > 1)
         return (
             *range(first),
-            *(before + keys.index(name) for name in one.keys),
+            *(before + keys.index(source) for source in one.sources),
             count,
             *(count + 1 + values.index((kind, name)) for kind, name, _ in one.aggregates),
             *range(count + 1 + len(values), count + 1 + len(values) + after),
@@ -196,7 +197,7 @@ def count_frame(
             Counted(
                 name=component.name,
                 schema=arrow_schema(component.result_fields),
-                key_count=len(aggregation.keys),
+                key_count=len(aggregation.sources),
                 by_run=run is not None,
                 partitions=partitions,
             )
@@ -216,8 +217,8 @@ def _rows(
     """Return what is grouped and summed, with the number of each row."""
     runs = [] if run is None else [column_called(run).alias(_RUN)]
     keys = [
-        column_called(name if partial is None else partial.key_column(name)).alias(f"_k{index}")
-        for index, name in enumerate(slots.keys)
+        (_key(source, fields) if partial is None else column_called(partial.key_column(source))).alias(f"_k{index}")
+        for index, source in enumerate(slots.keys)
     ]
     values = [
         (_value(kind, source, fields) if partial is None else column_called(partial.value_column(kind, source))).alias(
@@ -420,7 +421,18 @@ def spark_schema(fields: Fields) -> Any:
 
 def required_fields(aggregation: Aggregation) -> tuple[str, ...]:
     """Return the input fields that an aggregation reads."""
-    return (*aggregation.keys, *(one.field for one in aggregation.aggregates))
+    return (*(one.field for one in aggregation.sources), *(one.field for one in aggregation.aggregates))
+
+
+def _key(source: KeySource, fields: Fields) -> Column:
+    """Return a key of a row: its value, or the start of the window that this time is in, as `key_values` has it."""
+    value = column_called(source.field)
+    if not source.width_us:
+        return value
+    # The session's zone is UTC, so the cast of a time without zone changes no digit.
+    moment = F.unix_micros(value.cast("timestamp"))
+    start = F.timestamp_micros(moment - F.pmod(moment, F.lit(source.width_us)))
+    return start.cast(str(_type_of(source.field, fields)))
 
 
 def _value(kind: AggregateKind, source: str, fields: Fields) -> Column:

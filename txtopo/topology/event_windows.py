@@ -1,0 +1,52 @@
+"""Windows of event time: widths as users write them, and the keys of a group that are made of a field. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from txtopo.errors import TopologyError
+
+_UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
+_WIDTH = re.compile(r"([1-9][0-9]{0,5}) (second|minute|hour|day)s?")
+MICROSECONDS = 1_000_000
+
+
+class KeySource(NamedTuple):
+    """One part of the key of a group, made of one input field."""
+
+    field: str
+    width_us: int = 0
+    """0: the value itself. Otherwise the start of its window of this many microseconds; windows follow each other from
+    1970-01-01 00:00 on, in UTC. The window of NULL is NULL.
+    """
+
+
+class TimeWindow(NamedTuple):
+    """A key of a result row: the window of event time that its tuples belong to."""
+
+    field: str
+    """The time, a timestamp."""
+    width_us: int
+    """Width in microseconds."""
+    start: str
+    """Result column with its first moment."""
+    end: str
+    """Column of the target with the first moment after it, which the server computes."""
+
+    @property
+    def source(self) -> KeySource:
+        """Return what the first moment is made of."""
+        return KeySource(self.field, self.width_us)
+
+
+def width_us(who: str, name: str, given: str) -> int:
+    """Return a width such as `10 minutes` in microseconds. Raises TopologyError, naming `who` and the argument.
+
+    >>> width_us("rooms", "window", "1 hour")
+    3600000000
+    """
+    found = _WIDTH.fullmatch(given) if isinstance(given, str) else None
+    if found is None:
+        raise TopologyError(f"{who}: {name}={given!r} is no width; write a number of seconds, minutes, hours or days")
+    return int(found[1]) * _UNITS[found[2]] * MICROSECONDS
