@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.kit.fix_zookeeper",
     "tests.kit.fix_kafka",
     "tests.kit.fix_spark",
+    "tests.kit.fix_s3",
     "tests.kit.one_spark",
 ]
 

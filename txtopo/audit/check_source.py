@@ -25,6 +25,7 @@ from txtopo.audit.recount import (
 )
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.audit.verdicts import Findings
+from txtopo.core.planned_fingerprint import planned_fingerprint
 from txtopo.reports.cursors import stream
 from txtopo.reports.formatting import counted
 from txtopo.reports.stored_description import CommitterTables, listed
@@ -145,8 +146,8 @@ class SourceCheck:
         others: set[str] = set()
         for spout, value in metadata.items():
             try:
-                planned |= {(spout, str(file["path"]), str(file["sha256"])) for file in value["files"]}
-            except (KeyError, TypeError):
+                planned |= {(spout, str(file["path"]), planned_fingerprint(file).hex()) for file in value["files"]}
+            except (KeyError, TypeError, ValueError):
                 others.add(spout)
         if others:
             self.findings.by_design(FILES, "a source that is not made of files")

@@ -12,6 +12,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
+from txtopo.audit.objects import PlannedObject, ReplacedError
 from txtopo.audit.readers.known_readers import READERS, PlannedReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, TooLongError
 from txtopo.audit.readers.text_values import WIDE
@@ -153,7 +154,7 @@ class _Recounter:
         number = file.get("header")
         planned = file if number is None else {**file, "header": self._headers[number]}
         try:
-            with _open(path) as opened:
+            with _open(file) as opened:
                 hashed = HashedFile(opened, file.get("codec"))
                 try:
                     self._count(path, planned, hashed)
@@ -161,14 +162,17 @@ class _Recounter:
                     raise UnknownSourceError(f"{path}: {error}") from error
                 except (TooLongError, DamagedError, NotDecodedError) as error:
                     hashed.skip()
-                    if hashed.sha256 == file["sha256"]:
+                    if hashed.sha256 == _planned_hash(file, hashed):
                         raise UnreadableError(f"{path}: {error}") from error
                 hashed.skip()
         except OSError as error:
             raise UnreadableError(f"{path} cannot be read: {error.strerror or error}") from error
-        if (hashed.size, hashed.sha256) != (file["size"], file["sha256"]):
+        except ReplacedError as error:
+            raise ChangedError(f"{path} has changed: planned with tag {file['etag']}; {error}") from error
+        size, sha256 = file["size"], _planned_hash(file, hashed)
+        if (hashed.size, hashed.sha256) != (size, sha256):
             raise ChangedError(
-                f"{path} has changed: planned {file['size']} bytes with sha256 {file['sha256']}, now {hashed.size} "
+                f"{path} has changed: planned {size} bytes with sha256 {sha256}, now {hashed.size} "
                 f"bytes with sha256 {hashed.sha256}"
             )
         self.recounted.files += 1
@@ -196,8 +200,16 @@ class _Recounter:
             counter.add(read.values)
 
 
-def _open(path: str) -> BinaryIO:
-    """Open a regular file; never waits for a writer of a FIFO."""
+def _planned_hash(file: Mapping[str, Any], hashed: HashedFile) -> str:
+    """Return the hash in the plan. The bytes of an object have none: every request for them names its tag."""
+    return hashed.sha256 if "etag" in file else str(file["sha256"])
+
+
+def _open(file: Mapping[str, Any]) -> BinaryIO | PlannedObject:
+    """Open a regular file, or an object; never waits for a writer of a FIFO."""
+    if "etag" in file:
+        return PlannedObject(file)
+    path = str(file["path"])
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     opened = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from txtopo.audit.objects import SCHEME, objects_of
 from txtopo.audit.verdicts import Unbatched
 from txtopo.reports.cursors import stream
 
@@ -46,6 +47,9 @@ def files_of(path: str) -> Iterator[str]:
     """Return the regular files of a folder, a file, or a pattern that are input by docs/files.md. Raises OSError if a
     plain path does not exist.
     """
+    if path.startswith(SCHEME):
+        yield from objects_of(path)
+        return
     if os.path.isdir(path):  # noqa: PTH112
         names = [os.path.join(path, name) for name in os.listdir(path)]  # noqa: PTH118, PTH208 - paths as the plans spell them
     elif os.path.lexists(path) or not glob.has_magic(path):

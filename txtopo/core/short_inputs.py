@@ -40,7 +40,8 @@ def _short(value: Any) -> Any:
     files = value.get("files") if isinstance(value, Mapping) else None
     if isinstance(files, list) and all(isinstance(file, Mapping) and "path" in file for file in files):
         named = [
-            {name: file[name] for name in ("path", "size", "sha256") if name in file} for file in files[:FILES_MAX]
+            {name: file[name] for name in ("path", "size", "sha256", "etag") if name in file}
+            for file in files[:FILES_MAX]
         ]
         short = {"files": named, MORE_KEY: len(files) - len(named)}
         if len(canonical(short)) <= 2 * SPOUT_BYTES_MAX * FILES_MAX:

@@ -18,6 +18,8 @@ from txtopo.reports.list_batches import one
 from txtopo.reports.model import BatchDetail, TopologyStatus
 from txtopo.reports.read import read_batch
 from txtopo.reports.stored_description import committers_of, own_committers_of
+from txtopo.spouts.places.known_places import planned_place
+from txtopo.spouts.places.object_place import SCHEME
 
 FILES_TOLD_MAX = 3
 """Files of a batch that the text names; the JSON has all."""
@@ -185,9 +187,12 @@ def _changed_files(found: Sequence[ReplayBatch]) -> Iterator[str]:
             if file.size is None:
                 continue
             try:
-                size_now = Path(file.path).stat().st_size
-                left -= size_now if size_now == file.size else 0
-                same = size_now == file.size and (left < 0 or _sha256(file.path) == file.fingerprint)
+                if file.path.startswith(SCHEME):
+                    same = planned_place({"path": file.path}).stat(file.path).etag == file.fingerprint
+                else:
+                    size_now = Path(file.path).stat().st_size
+                    left -= size_now if size_now == file.size else 0
+                    same = size_now == file.size and (left < 0 or _sha256(file.path) == file.fingerprint)
             except OSError as error:
                 yield f"batch {item.batch.txid}: {file.path} cannot be read here: {error.strerror or error}"
                 continue

@@ -60,7 +60,7 @@ def files_in(metadata: Mapping[str, Any]) -> tuple[SourceFile, ...]:
             spout=spout,
             path=str(file["path"]),
             size=file["size"] if isinstance(file.get("size"), int) else None,
-            fingerprint=str(file.get("sha256", "")),
+            fingerprint=str(file.get("sha256", file.get("etag", ""))),
         )
         for spout, value in metadata.items()
         for file in _listed(value)

@@ -36,7 +36,7 @@ def verified(file: Mapping[str, Any]) -> Iterator[int]:
                 raise
             comparison.compare()
     except OSError as error:
-        raise _told(file, error) from error
+        raise error_of_planned(file, error) from error
 
 
 class _Comparison:
@@ -59,7 +59,7 @@ class _Comparison:
         self._known = found
 
 
-def _told(file: Mapping[str, Any], error: OSError) -> Exception:
+def error_of_planned(file: Mapping[str, Any], error: OSError) -> Exception:
     """Return the error with the name of the file, which reads by descriptor do not have; a BatchDataError if the batch
     is at fault.
     """
@@ -78,8 +78,6 @@ def _told(file: Mapping[str, Any], error: OSError) -> Exception:
 def changed(file: Mapping[str, Any], found: str) -> BatchDataError:
     """Return the error of a file that is not as planned."""
     path = file["path"]
-    message = (
-        f"{path}: the source changed after it was planned: planned {file['size']} bytes with sha256 "
-        f"{file['sha256']}, {found}"
-    )
+    identity = f"sha256 {file['sha256']}" if "sha256" in file else f"tag {file['etag']}"
+    message = f"{path}: the source changed after it was planned: planned {file['size']} bytes with {identity}, {found}"
     return BatchDataError(message, component=COMPONENT, position=str(path), fault="file changed")

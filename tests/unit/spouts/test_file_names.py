@@ -207,8 +207,6 @@ def test_a_folder_that_cannot_be_listed_is_trouble_and_no_file_less(
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("s3://bucket/x/*.csv", "URL of scheme s3"),
-        ("S3A://bucket/x", "URL of scheme S3A"),
         ("hdfs:/data", "URL of scheme hdfs"),
         ("file:///data/in", "write '/data/in'"),
         ("file:/data/in", "write '/data/in'"),

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import RawIOBase
 from typing import Any, BinaryIO, ClassVar
 
 from txtopo.audit.unpacking import unpacked
@@ -31,7 +32,7 @@ class NotAsPlannedError(Exception):
 class HashedFile:
     """A file's content; its stored bytes are hashed and counted while they are read."""
 
-    file: BinaryIO
+    file: BinaryIO | RawIOBase
     codec: str | None = None
     """How it is compressed; None: it is not."""
     size: int = 0
@@ -53,7 +54,7 @@ class HashedFile:
             pass
 
     def _read(self, size: int = CHUNK_BYTES) -> bytes:
-        chunk = self.file.read(size)
+        chunk = self.file.read(size) or b""
         self._digest.update(chunk)
         self.size += len(chunk)
         return chunk

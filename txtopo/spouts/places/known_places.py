@@ -5,14 +5,31 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from txtopo.errors import TopologyError
 from txtopo.spouts.places.local_place import LocalPlace
+from txtopo.spouts.places.object_place import SCHEME, ObjectPlace
 from txtopo.spouts.places.place import FilePlace
 
 _SCHEME = re.compile(r"(jdbc|kafka|[A-Za-z][A-Za-z0-9+.-]+(?=:/)):")
 """A name followed by `:/`, as in `s3://…` and `file:/…`. `./s3:/…` is a folder of that name."""
+
+OF_S3 = frozenset({"s3", "s3a", "s3n"})
+"""Hadoop's names mean the same objects; plans have the first one."""
+UNTRIED = {
+    "gs": "Google Cloud Storage",
+    "gcs": "Google Cloud Storage",
+    "abfs": "Azure Storage",
+    "abfss": "Azure Storage",
+    "wasb": "Azure Storage",
+    "wasbs": "Azure Storage",
+    "az": "Azure Storage",
+    "hdfs": "HDFS",
+    "webhdfs": "HDFS",
+}
+"""Stores of files that txtopo was never run with, so that it refuses them."""
 
 
 def place_of(path: str | os.PathLike[str]) -> FilePlace:
@@ -26,19 +43,34 @@ def place_of(path: str | os.PathLike[str]) -> FilePlace:
 
 def planned_place(file: Mapping[str, Any]) -> FilePlace:
     """Return the place of a file in a plan."""
-    return LocalPlace(str(file["path"]))
+    path = str(file["path"])
+    return ObjectPlace(path) if path.startswith(SCHEME) else LocalPlace(path)
 
 
 def _of_scheme(text: str, scheme: str, behind: int) -> FilePlace:
-    remedy = (
-        f"write {'/' + text[behind:].lstrip('/')!r}"
-        if scheme.lower() == "file"
-        else "mount it, or write a custom spout (docs/spouts.md)"
-    )
+    kind, rest = scheme.lower(), text[behind:]
+    if kind in OF_S3 and rest.startswith("//"):
+        place = ObjectPlace(f"{SCHEME}{rest[2:]}")
+        if find_spec("obstore") is None:
+            raise TopologyError(f"FileSpout: reading {text!r} needs a client of S3: pip install 'txtopo[s3]'")
+        return place
+    if kind in OF_S3:
+        remedy = f"write {SCHEME + rest.lstrip('/')!r}"
+    elif kind == "file":
+        remedy = f"write {'/' + rest.lstrip('/')!r}"
+    elif kind in UNTRIED:
+        remedy = f"{UNTRIED[kind]} is untried: mount it, or write a custom spout (docs/spouts.md)"
+    else:
+        remedy = "mount it, or write a custom spout (docs/spouts.md)"
     raise TopologyError(
-        f"FileSpout: path {text!r} is a URL of scheme {scheme}; FileSpout reads files of this machine or of a "
-        f"mounted file system: {remedy}"
+        f"FileSpout: path {_without_user(text)!r} is a URL of scheme {scheme}; FileSpout reads files of this machine, "
+        f"of a mounted file system, or of a store with the protocol of S3 (s3://…): {remedy}"
     )
+
+
+def _without_user(text: str) -> str:
+    """Return a URL without what may be a password."""
+    return re.sub(r"//[^/@]*@", "//…@", text)
 
 
 def _local_path(text: str) -> str:
