@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,14 @@ def test_decimals_are_exact(tmp_path: Path) -> None:
     with Path(file["path"]).open("rb", buffering=0) as opened:
         (one,) = reader.read(file, HashedFile(opened))
     assert one.values == [value]
+
+
+def test_a_file_that_is_elsewhere_is_read_from_a_copy_of_what_was_hashed(tmp_path: Path) -> None:
+    """Its bytes come once, one after the other."""
+    path = written(tmp_path, {"a": pa.array(range(5000))})
+    _, metadata, _ = read(path, "a bigint")
+    reader = parquet_reader.ParquetReader({"paths": {}}, parse_fields(metadata["schema"]))
+    (file,) = metadata["files"]
+    hashed = HashedFile(BytesIO(path.read_bytes()))
+    assert [one.values for one in reader.read(file, hashed)] == [[number] for number in range(5000)]
+    assert (hashed.size, hashed.sha256) == (file["size"], file["sha256"])

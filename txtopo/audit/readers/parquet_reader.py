@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ClassVar
@@ -54,17 +57,14 @@ class ParquetReader(Reader):
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
         """Hash the file, then read it. Raises NoDecoderError, and NotDecodedError for what DuckDB does not read."""
         duckdb = _duckdb()
-        before = _stamp(hashed)
-        hashed.skip()
-        # The file that was hashed, whatever has its name now; and a name in which nothing is a pattern.
-        path = f"/dev/fd/{hashed.file.fileno()}"
-        try:
-            with duckdb.connect(config=_CONFIG) as connection:
-                yield from self._rows(connection, file, path)
-        except duckdb.Error as error:
-            raise NotDecodedError(f"DuckDB does not read it: {f'{error}'.splitlines()[0]}") from error
-        if _stamp(hashed) != before:
-            raise NotDecodedError("it changed while it was read")
+        with _hashed_here(hashed) as descriptor:
+            # The file that was hashed, whatever has its name now; and a name in which nothing is a pattern.
+            path = f"/dev/fd/{descriptor}"
+            try:
+                with duckdb.connect(config=_CONFIG) as connection:
+                    yield from self._rows(connection, file, path)
+            except duckdb.Error as error:
+                raise NotDecodedError(f"DuckDB does not read it: {f'{error}'.splitlines()[0]}") from error
 
     def _rows(self, connection: Any, file: Mapping[str, Any], path: str) -> Iterator[Read]:
         root = _tree(connection.execute(_SCHEMA, [path]).fetchall())
@@ -185,8 +185,29 @@ def _found_as(node: _StoredColumn, value: str) -> _Found:
     return _Found(value, "plain", False)
 
 
-def _stamp(hashed: HashedFile) -> tuple[int, ...]:
-    found = os.fstat(hashed.file.fileno())
+@contextmanager
+def _hashed_here(hashed: HashedFile) -> Iterator[int]:
+    """Yield a descriptor of the content after it was hashed: of the file itself, or of a copy of one that is elsewhere.
+    Raises NotDecodedError if it changes meanwhile.
+    """
+    try:
+        descriptor = hashed.file.fileno()
+    except io.UnsupportedOperation:
+        with tempfile.TemporaryFile() as copy:
+            for chunk in hashed.chunks():
+                copy.write(chunk)
+            copy.flush()
+            yield copy.fileno()
+        return
+    before = _stamp(descriptor)
+    hashed.skip()
+    yield descriptor
+    if _stamp(descriptor) != before:
+        raise NotDecodedError("it changed while it was read")
+
+
+def _stamp(descriptor: int) -> tuple[int, ...]:
+    found = os.fstat(descriptor)
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
