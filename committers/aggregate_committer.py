@@ -27,6 +27,18 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 WINDOWS_SUFFIX = "_windows"
 """Of the view with sliding windows."""
 SLIDES_MAX = 1_000
+DISTINCT_SUFFIX = "_distinct"
+"""Of the view with the numbers of distinct values."""
+
+
+class Distinct(NamedTuple):
+    """A number of distinct values: those of each key are the rows of another table."""
+
+    field: str
+    column: str
+    """Column of the view."""
+    table: str
+    """Name of the table of the values, in the schema of the target."""
 
 
 class Average(NamedTuple):
@@ -56,6 +68,10 @@ class AggregateCommitter(CommitterBolt):
     it arrives. Windows follow each other from 1970-01-01 00:00 UTC on. With `slide`, a width that divides `window`, the
     table has a row for each slide, and the view `<table>_windows` a row for each window, a new one every slide.
 
+    `distinct` maps fields to columns of the view `<table>_distinct`, which has the table and how many different values
+    a field has. The values of each key are in another table, `<table>_<column>`, with the number of their rows,
+    which another committer keeps: it is a part of this one, with `_<column>` added to its name.
+
     `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
     the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
 
@@ -79,13 +95,14 @@ class AggregateCommitter(CommitterBolt):
         averages: Mapping[str, str] | Sequence[str] = (),
         mins: Mapping[str, str] | Sequence[str] = (),
         maxs: Mapping[str, str] | Sequence[str] = (),
+        distinct: Mapping[str, str] | Sequence[str] = (),
         window: str | None = None,
         slide: str | None = None,
         time: str | None = None,
         baseline: bool = False,
         contributions: bool = True,
     ) -> None:
-        if any(isinstance(one, str) for one in (keys, sums, averages, mins, maxs)):
+        if any(isinstance(one, str) for one in (keys, sums, averages, mins, maxs, distinct)):
             raise TopologyError(f"{_class(self)}({table!r}): keys and sums are lists of field names, not text")
         self.schema: str
         self.name: str
@@ -114,7 +131,36 @@ class AggregateCommitter(CommitterBolt):
         """Number of rows of the table that a window of the view is made of; 1: there is no view."""
         if window is not None or slide is not None or time is not None:
             self._set_window(window, slide, time)
+        self.distinct: tuple[Distinct, ...] = tuple(
+            Distinct(field, column, f"{self.name}_{column}") for field, column in _pairs(distinct)
+        )
         self._check_names()
+        self._parts = self._values_of_keys(window, time)
+
+    def parts(self) -> Mapping[str, CommitterBolt]:
+        return self._parts
+
+    def _values_of_keys(self, window: str | None, time: str | None) -> Mapping[str, CommitterBolt]:
+        if self.distinct and (self.slides > 1 or self.baseline):
+            why = "windows that slide share values" if self.slides > 1 else "the values of rows that exist are unknown"
+            raise TopologyError(f"{self}: distinct is not possible here: {why}")
+        found = {}
+        for field, column, table in self.distinct:
+            if f"_{column}" in (DISTINCT_SUFFIX, CONTRIBUTION_SUFFIX, WINDOWS_SUFFIX):
+                raise TopologyError(f"{self}: {table} is the name of another table; rename the column {column}")
+            if field in self.keys:
+                raise TopologyError(f"{self}: {field} is a key, which has one value; distinct needs another field")
+            if len(f"{self.name}{DISTINCT_SUFFIX}") > IDENTIFIER_BYTES_MAX:
+                raise TopologyError(f"{self}: table name {self.name!r} is too long for its view")
+            found[f"_{column}"] = AggregateCommitter(
+                f"{self.schema}.{table}",
+                [*self.keys, field],
+                count="rows" if "rows" not in (*self.keys, field) else "rows_of_value",
+                window=window,
+                time=time,
+                contributions=self.contributions,
+            )
+        return found
 
     @property
     def table(self) -> str:
@@ -157,6 +203,7 @@ class AggregateCommitter(CommitterBolt):
             "aggregates": [list(one) for one in self.aggregates],
             "averages": [list(one) for one in self.averages],
             **({"windows": [list(one) for one in self.windows], "slides": self.slides} if self.windows else {}),
+            **({"distinct": [list(one) for one in self.distinct]} if self.distinct else {}),
             "contributions": self.contributions,
         }
 
@@ -204,7 +251,7 @@ class AggregateCommitter(CommitterBolt):
             raise TopologyError(f"{self}: {len(self.keys) + len(self.windows)} keys, at most {KEYS_MAX} are possible")
         stored = (*(one.column for one in self.aggregates), *(one.column for one in self.averages))
         windows = (name for one in self.windows for name in (one.start, one.end))
-        columns = [*self.keys, *windows, self.count, *stored]
+        columns = [*self.keys, *windows, self.count, *stored, *(one.column for one in self.distinct)]
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise TopologyError(

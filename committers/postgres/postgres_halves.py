@@ -16,9 +16,9 @@ from txtopo.committers.postgres.batch_transaction import PostgresTransaction
 from txtopo.committers.postgres.reverse import reverse_batch
 from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
+from txtopo.committers.postgres.target_views import views_of
 from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.postgres.user_committers import record_user_committer
-from txtopo.committers.postgres.window_views import window_view
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
 from txtopo.core.values import CommitterCount, CommitterResult, Lead
@@ -88,7 +88,7 @@ class PostgresCount:
     def ddl(self) -> Sequence[str]:
         """See PostgresHalf."""
         lines = [line for table in tables_of(self._shape) for line in ddl_of(self._shape.schema, table)]
-        return [*lines, *window_view(self._shape)]
+        return [*lines, *views_of(self._shape)]
 
     def prepare(self, connection: Connection, lead: Lead) -> None:
         """See PostgresHalf."""

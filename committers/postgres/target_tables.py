@@ -11,8 +11,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.postgres.apply_counts import Applier, hash_of
+from txtopo.committers.postgres.target_views import prepare_views
 from txtopo.committers.postgres.transactions import run
-from txtopo.committers.postgres.window_views import prepare_view
 from txtopo.committers.protocol.count_tables import Column, Computed, TableShape
 from txtopo.committers.sql_names import quoted, unescaped
 from txtopo.core.values import Lead
@@ -32,7 +32,7 @@ def prepare_target(connection: Connection, lead: Lead, applier: Applier) -> None
         create_or_check(connection, shape.schema, table, registered=registered)
     if shape.contribution_table is not None:
         _guard_contributions(connection, shape.schema, shape.contribution_table)
-    prepare_view(connection, shape)
+    prepare_views(connection, shape)
     if not registered:
         _register(connection, lead, applier, target)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.committers.aggregate_committer import WINDOWS_SUFFIX, AggregateCommitter
+from txtopo.committers.aggregate_committer import WINDOWS_SUFFIX, AggregateCommitter, Distinct
 from txtopo.committers.sql_names import average_of, averages_spelled, later, later_spelled, postgres_type, quoted
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
@@ -76,6 +76,8 @@ class TableShape:
     """Further columns of the target."""
     sliding: Sliding | None = None
     """The view with sliding windows; None: there is none."""
+    distinct: tuple[Distinct, ...] = ()
+    """Numbers of distinct values, in a view with the columns of the target."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -121,6 +123,7 @@ def shape_of(component: CommitterComponent) -> TableShape:
         tuple(numbers),
         _computed(bolt, fields, 1),
         _sliding(bolt, fields, keys),
+        bolt.distinct,
     )
 
 

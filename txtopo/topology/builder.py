@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, overload
 
@@ -179,7 +180,7 @@ class TopologyBuilder:
         `module_file` is the Python file that belongs to the code hash of the topology; by default the file of the
         caller.
         """
-        wiring = Connections(self._name, self._spouts, self._bolts, self._committers)
+        wiring = Connections(self._name, self._spouts, self._bolts, self._with_parts())
         wiring.check_presence_and_sources()
         bolts, committers = wiring.bolts_in_order(), wiring.committers_in_order()
         wiring.check_streams()
@@ -199,6 +200,19 @@ class TopologyBuilder:
             config=self._config,
             module_file=module_file or file_of(sys._getframe(1).f_code.co_filename),
         )
+
+    def _with_parts(self) -> dict[str, CommitterDraft]:
+        """Return all committers, each after its parts."""
+        found: dict[str, CommitterDraft] = {}
+        for name, draft in self._committers.items():
+            for added, bolt in draft.bolt.parts().items():
+                part = replace(draft, name=f"{name}{added}", bolt=bolt, inputs=[*draft.inputs])
+                self._check_new(f"part of committer bolt {name!r}", part.name)
+                if part.name in found:
+                    raise TopologyError(f"committer bolt {part.name!r} exists twice; rename {name!r}")
+                found[part.name] = part
+            found[name] = draft
+        return found
 
     def _configs(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the settings of the topology and of all components that receive tuples, by owner."""

@@ -118,6 +118,12 @@ class CommitterBolt(ABC):
     def describe(self) -> Mapping[str, Any]:
         """Return JSON values that describe this committer, for the code hash and `show`."""
 
+    def parts(self) -> Mapping[str, CommitterBolt]:
+        """Return further committers that read what it reads and are applied before it: what is added to its name -> the
+        committer.
+        """
+        return {}
+
     def check_component(self, who: str) -> None:  # noqa: B027 - a committer that is data has nothing to check here
         """Raise TopologyError if it cannot be a component; `who` names it."""
 

@@ -90,9 +90,19 @@ def test_a_window_is_a_key_made_of_a_time() -> None:
         ({"window": "1 hour", "slide": "2 hours", "time": "left"}, "not made of slides of '2 hours'"),
         ({"window": "1 day", "slide": "1 minute", "time": "left"}, "at most 1,000"),
         ({"window": "1 hour", "time": "left", "count": "window_end"}, "column window_end is named twice"),
+        (
+            {"window": "1 hour", "slide": "1 minute", "time": "left", "distinct": ["seats"]},
+            "distinct is not possible here: windows that slide share values",
+        ),
+        ({"baseline": True, "distinct": ["seats"]}, "distinct is not possible here: the values of rows that exist"),
+        ({"distinct": {"carrier": "n"}}, "carrier is a key, which has one value"),
+        ({"distinct": {"seats": "distinct"}}, "t_distinct is the name of another table"),
+        ({"distinct": {"seats": "Seats"}}, "is not a table name"),
+        ({"distinct": {"seats": "n"}, "sums": {"seats": "n"}}, "column n is named twice"),
+        ({"distinct": "seats"}, "lists of field names, not text"),
     ],
 )
-def test_wrong_windows_are_refused(more: dict[str, Any], message: str) -> None:
+def test_wrong_windows_and_distinct_values_are_refused(more: dict[str, Any], message: str) -> None:
     """When the topology is built."""
     with pytest.raises(TopologyError, match=message):
         AggregateCommitter("t", ["carrier"], **more)
