@@ -62,3 +62,26 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(machine: Path, number
     assert processes_of(machine) == {}
     assert list((machine / "tmp").iterdir()) == []
     assert [line for line in log.read_text().splitlines() if not OUR_LINE.fullmatch(line)] == []
+
+
+def test_the_demo_of_logs_halts_at_a_bug_and_ends_with_every_request_counted_once(machine: Path) -> None:
+    """Promise: a bug stops the topology; after its fix, one command replays the failed batch with its input."""
+    done = subprocess.run(
+        txtopo_command("demo", "logs"),
+        cwd=machine / "here",
+        env=checkout_environment(**places_of(machine)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "has halted; batches 1 to 13 are committed, nothing after them:" in done.stderr
+    assert "txtopo: batch 14 of web: 3 attempts failed in by_section:" in done.stderr
+    assert "web.py:21: AttributeError: 'NoneType' object has no attribute 'split'; on path=NULL" in done.stderr
+    assert "retry of web: batch 14 is committed" in done.stderr
+    assert "rejected   4 lines, each kept with its file and number" in done.stdout
+    assert "MATCH      all 25 totals agree with the recount: 47,996 requests, 454,935,622 bytes" in done.stdout
+    assert processes_of(machine) == {}
+    assert list((machine / "tmp").iterdir()) == []

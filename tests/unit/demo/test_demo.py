@@ -61,7 +61,7 @@ GOOD = Outcome(
         Takeover(driver="driver 2", epoch=2, seconds=4.25),
         Takeover(driver="driver 3", epoch=3, seconds=3.75),
     ],
-    killed=2,
+    drivers=3,
     seconds=61.04,
 )
 
@@ -175,7 +175,7 @@ def test_a_good_outcome_has_no_differences() -> None:
             {"ledger": [batch(1, 1), batch(2, 2), batch(3, 3), batch(4, 2)]},
             "a driver committed after its successor had",
         ),
-        ({"ledger": [batch(1, 1), batch(2, 1), batch(3, 2), batch(4, 2)]}, "2 drivers died, but 2 drivers committed"),
+        ({"ledger": [batch(1, 1), batch(2, 1), batch(3, 2), batch(4, 2)]}, "2 drivers committed, expected 3"),
         ({"ledger": [*GOOD.ledger[:3], batch(4, 3, state="quarantined")]}, "batch 4 is quarantined"),
         ({"ledger": [*GOOD.ledger[:3], batch(4, 3, rejected=1)]}, "batch 4 is applied: 10 read, 1 rejected"),
         ({"ledger": [*GOOD.ledger[:3], batch(4, 3, counted=9)]}, "10 arrived, 9 counted"),
@@ -183,6 +183,8 @@ def test_a_good_outcome_has_no_differences() -> None:
             {"ledger": [*GOOD.ledger[:3], batch(4, 3, read=9, arrived=9, counted=9)]},
             "39 rows were read, the recount 40",
         ),
+        ({"rejected": 1}, "40 rows were read, the recount 41"),
+        ({"ledger": [*GOOD.ledger[:3], batch(4, 3, read=11, rejected=1)]}, "1 rows were rejected, the recount 0"),
     ],
 )
 def test_whatever_is_wrong_is_named(change: dict[str, Any], sentence: str) -> None:
