@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import pickle
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -327,6 +329,36 @@ class FormatContract:
                 found = emission(fewer, metadata)
                 assert repr(found.rows) == repr([row[:1] for row in whole.rows])
                 assert found.rejects == whole.rejects
+
+    def test_fields_that_are_not_in_the_records_are_in_every_row(self) -> None:
+        """Path, time of the last change and number of the record; a key in the name of a folder. The audit has them,
+        too, and however the file is divided they are the same.
+        """
+        about = ["_file string", "_modified timestamp", "_day date"]
+        number = self.format.number_field
+        if number is not None and number not in parse_fields(self.fields).names:
+            about.append(f"{number} bigint")
+        content = self.content(self.scraps)
+        with self.planned(content) as (spout, metadata):
+            rows = emission(spout, metadata).rows
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "_day=2026%2D11-01" / "file.txt"
+            path.parent.mkdir()
+            path.write_bytes(content)
+            os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+            fields = parse_fields(", ".join([about[0], self.fields, *about[1:]]))
+            spout = FileSpout(path, fields, format=self.format, settled_s=0, rejected_max=1, partitions=["_day"])
+            metadata = plan(spout)
+            with self.small(7):
+                found = emission(spout, with_part_bytes(metadata, 9))
+            assert found.told == emission(spout, metadata).told
+            changed = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
+            assert {row[0] for row in found.rows} == {str(path)}
+            width = len(parse_fields(self.fields).items)
+            assert repr([row[1 : width + 1] for row in found.rows]) == repr(rows)
+            assert {row[width + 1 : width + 3] for row in found.rows} == {(changed, date(2026, 11, 1))}
+            if self.is_recounted:
+                self.compare(spout, metadata, emission(spout, metadata))
 
     def test_the_first_bad_record_fails_the_batch_where_none_is_allowed(self) -> None:
         content = self.content(self.scraps)

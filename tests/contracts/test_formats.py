@@ -69,6 +69,14 @@ class TestCsv(FormatContract):
     sizes = ((ranges, "BLOCK_BYTES"), (windows, "WINDOW_BYTES"))
 
 
+class TestCsvWithLines(TestCsv):
+    """Each row has the line where its record starts."""
+
+    fields = f"{CSV_FIELDS}, _line bigint"
+    wrong_fields = "a int, _line int"
+    codec = "xz"
+
+
 LINES = ((line_windows, "WINDOW_BYTES"), (line_pair, "CHUNK_LINES"))
 ENDS = (b"\n", b"\r\n", b"\r", b"", b"\r\r\n", b"\n\n")
 NO_LINES = {"gzip": (b"\x1f\x8b\x08" + bytes(9), "it is gzip"), "UTF-16": (b"\xff\xfea\0", "it is UTF-16")}

@@ -15,6 +15,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.planned_fingerprint import planned_fingerprint
 from txtopo.errors import BatchDataError, unreachable
 from txtopo.spouts.codecs import codec_of
+from txtopo.spouts.file_fields import FileFields
 from txtopo.spouts.fingerprint import FileStat, Scan
 from txtopo.spouts.formats.format import Format, Opened
 from txtopo.spouts.places.place import Examined, FilePlace
@@ -32,6 +33,7 @@ class _Source(Protocol):
 
     place: FilePlace
     fields: Fields
+    file_fields: FileFields
     format: Format
     files_per_batch: int
     bytes_per_batch: int
@@ -202,20 +204,21 @@ class FileCoordinator:
 
     def _read(self, file: SettledFile) -> _Read:
         """Read the whole file. Called by several threads."""
-        source = self._source
+        source, within = self._source, self._source.file_fields.within
         with source.place.opened(file.path) as stored:
             before = stored.stat()
             codec = codec_of(file.path) if source.format.reads_forward else None
-            scan = source.format.scan(source.fields)
+            scan = source.format.scan(within)
             content = stored.examine(scan if codec is None else None)
             facts: Mapping[str, Any] | ValueError
             try:
+                source.file_fields.check_file(file.path, before.mtime_ns)
                 if codec is None:
                     opened = Opened(file.path, stored.read, content.size, content.start)
                     found = _found_by(scan) if content.is_scanned else dict.fromkeys(_found_by(scan))
-                    facts = {**found, **source.format.describe(opened, source.fields)}
+                    facts = {**found, **source.format.describe(opened, within)}
                 else:
-                    facts = described_unpacked(file.path, stored.read, codec, source.format, source.fields)
+                    facts = described_unpacked(file.path, stored.read, codec, source.format, within)
                     facts = {**dict.fromkeys(_found_by(scan)), **facts}
             except ValueError as error:
                 facts = error

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
+from txtopo.spouts.file_fields import FileFields
 from txtopo.spouts.formats.format import Format, Opened, PlannedFile, Section
 from txtopo.spouts.places.known_places import planned_place
 from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
@@ -29,9 +30,11 @@ def split_batch(format_: Format, metadata: Metadata) -> list[dict[str, Any]]:
     part_bytes = int(metadata["format"]["part_bytes"])
     parts: list[list[list[int]]] = [[]]
     filled = 0
+    is_numbered = FileFields.planned(parse_fields(metadata["schema"]), metadata).is_numbered
     for index in range(len(metadata["files"])):
         file = _file(metadata, index)
-        for section in format_.sections(_seen(file), UNKNOWN_BYTES if "codec" in file else part_bytes):
+        seen = _seen(file, is_numbered=is_numbered)
+        for section in format_.sections(seen, UNKNOWN_BYTES if "codec" in file else part_bytes):
             size = int(file["size"]) if "codec" in file else format_.section_bytes(file, section)
             if parts[-1] and filled + size > part_bytes:
                 parts.append([])
@@ -57,26 +60,29 @@ def emit_pieces(
     from txtopo.spouts.arrow_types import arrow_schema
 
     planned = parse_fields(metadata["schema"])
+    known = FileFields.planned(planned, metadata)
+    within, is_numbered = known.within, known.is_numbered
     chosen = chosen_columns(planned, declared)
     keeper = Keeper(tally, fail=fail)
     for file, section in _sections(metadata, pieces):
         with _opened(file, to_its_end=True) as opened:
-            for emitted in format_.emit(opened, _seen(file), section, planned):
+            for emitted in format_.emit(opened, _seen(file, is_numbered=is_numbered), section, within):
                 keeper.keep(emitted)
                 if emitted.batch is None or not emitted.batch.num_rows:
                     continue
-                yield emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(declared))
+                batch = known.completed(emitted.batch, emitted.numbers, file)
+                yield batch if chosen is None else only_columns(batch, chosen, arrow_schema(declared))
 
 
 def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
     """Return the position of row `number` (from 0) that `emit_pieces` emits of these pieces; None if there are
     fewer.
     """
-    planned = parse_fields(metadata["schema"])
+    within = FileFields.planned(parse_fields(metadata["schema"]), metadata).within
     left = number
     for file, section in _sections(metadata, pieces):
         with _opened(file, to_its_end=False) as opened:
-            found = format_.locate(opened, _seen(file), section, planned, left)
+            found = format_.locate(opened, _seen(file), section, within, left)
         if isinstance(found, Position):
             return found
         left -= found
@@ -94,9 +100,10 @@ def _opened(file: PlannedFile, *, to_its_end: bool) -> Iterator[Opened]:
             yield opened
 
 
-def _seen(file: PlannedFile) -> PlannedFile:
+def _seen(file: PlannedFile, *, is_numbered: bool = False) -> PlannedFile:
     """Return a file as its format sees it: nobody knows the size of a compressed one."""
-    return {**file, "size": UNKNOWN_BYTES} if "codec" in file else file
+    seen = {**file, "numbered": True} if is_numbered else file
+    return {**seen, "size": UNKNOWN_BYTES} if "codec" in file else seen
 
 
 def _sections(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[PlannedFile, Section]]:

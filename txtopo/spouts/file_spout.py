@@ -12,6 +12,7 @@ from txtopo.core.plan import Metadata
 from txtopo.core.planned_fingerprint import planned_fingerprint
 from txtopo.errors import TopologyError
 from txtopo.spouts.file_coordinator import FileCoordinator
+from txtopo.spouts.file_fields import FileFields, chosen_partitions
 from txtopo.spouts.file_parts import emit_pieces, locate_row, split_batch
 from txtopo.spouts.formats.format import Format
 from txtopo.spouts.formats.known_formats import chosen_format, planned_format
@@ -46,6 +47,7 @@ class FileSpout(Spout):
         on_bad_line: Literal["reject", "fail"] = "reject",
         rejected_max: float = REJECTED_MAX,
         may_be_empty: bool = False,
+        partitions: Literal["hive"] | Sequence[str] = (),
     ) -> None:
         """`path` is a folder, a file or a glob. `fields` are the columns to read, matched by the names in the header;
         other columns are ignored. `format` is the name of a format or an object of `txtopo.formats`, by default
@@ -60,6 +62,10 @@ class FileSpout(Spout):
         more than the share `rejected_max` (0 to 1) of its records is rejected. A `--once` run halts if it finds no file
         at a path that never had one, unless `may_be_empty` is True.
 
+        `partitions` are declared fields whose values stand in names of folders, `day=2026-11-01/`; "hive" means those
+        of which the path has such a folder, `/data/day=*/*.csv`. `_file`, `_line` and `_modified` are path, line and
+        time of the last change of the file, where they are declared.
+
         Raises TopologyError for an invalid value.
         """
         self.place: FilePlace = place_of(path)
@@ -69,7 +75,9 @@ class FileSpout(Spout):
         self.bytes_per_batch: int = _whole("bytes_per_batch", bytes_per_batch)
         self.part_bytes: int = _whole("part_bytes", part_bytes)
         self.format: Format = chosen_format(format, self.path, delimiter=delimiter, null_values=null_values)
-        self.format.check(self.fields)
+        chosen = chosen_partitions(partitions, self.path, self.fields)
+        self.file_fields: FileFields = FileFields.declared(self.fields, self.format.number_field, chosen)
+        self.format.check(self.file_fields.within)
         if isinstance(settled_s, bool) or not isinstance(settled_s, int | float) or not 0 <= settled_s < float("inf"):
             raise TopologyError(f"FileSpout: settled_s {settled_s!r} is not a number of seconds")
         self.settled_s: float = float(settled_s)
@@ -88,7 +96,12 @@ class FileSpout(Spout):
 
     def layout(self) -> Mapping[str, Any]:
         """Return the layout of the files, for the plan."""
-        return {"kind": self.format.kind, **self.format.layout(), "part_bytes": self.part_bytes}
+        return {
+            "kind": self.format.kind,
+            **self.format.layout(),
+            "part_bytes": self.part_bytes,
+            **self.file_fields.layout,
+        }
 
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         return split_batch(self._planned_format(metadata), metadata)
@@ -126,6 +139,7 @@ class FileSpout(Spout):
             "on_bad_line": self.on_bad_line,
             "rejected_max": self.rejected_max,
             "may_be_empty": self.may_be_empty,
+            **self.file_fields.layout,
         }
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PlannedFile = Mapping[str, Any]
 """A file as its plan has it: `path`, `size` in bytes, `mtime_ns`, `sha256`, and what `Format.describe` and
-`Format.scan` returned for it.
+`Format.scan` returned for it. `numbered` is True where rows need the numbers of their records.
 """
 KIND = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
@@ -47,6 +47,8 @@ class Emitted:
     batch: pa.RecordBatch | None
     """Rows of exactly the planned fields."""
     rejects: Sequence[RejectedRow] = ()
+    numbers: Sequence[int] | None = None
+    """The numbers of the records of the rows, if the file is `numbered`."""
 
 
 class Opened:
@@ -94,6 +96,11 @@ class Format(ABC):
     what it has passed: then its files may be compressed. Facts of `scan` are None for a compressed file, and its size
     is known only at its end.
     """
+    number_field: ClassVar[str | None] = None
+    """Name of a declared field, of type bigint, that is not in the records but is the number of a row's record in its
+    file, as `locate` says it. If it is declared, the planned file is `numbered`, and `emit` gives `Emitted.numbers`.
+    None: there is no such field.
+    """
 
     @abstractmethod
     def layout(self) -> Mapping[str, Any]:
@@ -136,8 +143,8 @@ class Format(ABC):
 
     @abstractmethod
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
-        """Yield the rows and rejected records of a section in source order. `fields` are the planned ones. Every record
-        of a file is in exactly one of its sections, and is the same in every attempt.
+        """Yield the rows and rejected records of a section in source order. `fields` are the planned ones that are in
+        the records. Every record of a file is in exactly one of its sections, and is the same in every attempt.
 
         Raises BatchDataError for a file that cannot be read to its end.
         """

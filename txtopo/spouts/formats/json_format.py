@@ -11,7 +11,7 @@ from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts.formats.field_paths import FieldPaths, check_paths, field_paths
 from txtopo.spouts.formats.format import Opened
-from txtopo.spouts.formats.line_format import LineFormat, own_fields
+from txtopo.spouts.formats.line_format import LineFormat
 
 if TYPE_CHECKING:
     from txtopo.spouts.formats.lines.line_pair import LinePair
@@ -38,10 +38,8 @@ class Json(LineFormat):
         return {"paths": {name: list(path) for name, path in self.paths.items()}}
 
     def check(self, fields: Fields) -> None:
-        super().check(fields)
-        own = own_fields(fields)
-        check_paths(self.paths, own)
-        for field in own.items:
+        check_paths(self.paths, fields)
+        for field in fields.items:
             if field.type.kind == "binary":
                 raise TopologyError(f"JSON has no bytes: declare {field.name} as string")
 

@@ -18,7 +18,7 @@ KINDS: Mapping[str, type[Format]] = {one.kind: one for one in (Csv, Json, Text, 
 """Name -> class of every format that txtopo brings."""
 ENDINGS = {".jsonl": Json.kind, ".ndjson": Json.kind, ".json": Json.kind, ".parquet": Parquet.kind}
 """How paths end -> the format of their files, if none is given."""
-NOT_OF_THE_FORMAT = ("kind", "part_bytes")
+NOT_OF_THE_FORMAT = ("kind", "part_bytes", "file_fields", "partitions")
 """Entries of a planned layout that belong to the spout."""
 
 

@@ -9,63 +9,53 @@ from typing import TYPE_CHECKING, Any
 from txtopo.core.fields import Fields
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
-from txtopo.errors import BatchDataError, TopologyError
+from txtopo.errors import BatchDataError
 from txtopo.spouts.formats.csv.dialect import BYTE_ORDER_MARK, check_encoding
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section, byte_sections
 from txtopo.topology.components import Position
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted
     from txtopo.spouts.formats.lines.line_windows import LineNumbers, LineWindow
 
 LOCATED_CHARS_MAX = 300
 """Number of characters of a line that `locate` shows."""
-LINE_FIELD = "_line"
-"""A field of this name has the number of the line in the file, from 1."""
 
 
 class LineFormat(Format):
     """A format whose records are lines, in UTF-8. A subclass says in its pair what a line means."""
 
     reads_forward = True
+    number_field = "_line"
 
     @abstractmethod
     def _pair(self, fields: Fields) -> LinePair:
         """Return what judges lines, for these fields."""
 
-    def check(self, fields: Fields) -> None:
-        numbers = fields.get(LINE_FIELD)
-        if numbers is not None and numbers.type.kind != "bigint":
-            raise TopologyError(f"{LINE_FIELD} is the number of the line: declare it as bigint, not {numbers.type}")
-        if not own_fields(fields).items:
-            raise TopologyError(f"at least one field other than {LINE_FIELD} is needed")
-
     def describe(self, opened: Opened, fields: Fields) -> Mapping[str, Any]:
-        """Return in `data` the offset of the first line; with `_line`, that the file is not divided."""
+        """Return in `data` the offset of the first line."""
         check_encoding(opened.start)
-        described: dict[str, Any] = {"data": len(BYTE_ORDER_MARK) if opened.start.startswith(BYTE_ORDER_MARK) else 0}
-        if fields.get(LINE_FIELD) is not None:
-            # A task that starts in the middle of a file would have to read all bytes before it to know its lines.
-            described["undivided"] = True
-        return described
+        return {"data": len(BYTE_ORDER_MARK) if opened.start.startswith(BYTE_ORDER_MARK) else 0}
 
     def sections(self, file: PlannedFile, part_bytes: int) -> Sequence[Section]:
+        """Return one section for a file that is numbered: a task that starts in the middle would have to read all bytes
+        before it to know its lines.
+        """
         start, end = int(file["data"]), int(file["size"])
-        return [Section(start, end)] if file.get("undivided") else byte_sections(start, end, part_bytes)
+        return [Section(start, end)] if file.get("numbered") else byte_sections(start, end, part_bytes)
 
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
         from txtopo.spouts.formats.lines.line_windows import LineNumbers
 
         numbers = LineNumbers(opened.read, int(file["data"]))
         for window, places, sifted in self._windows(opened, file, section, fields, numbers):
-            batch = sifted.batch
-            if fields.get(LINE_FIELD) is not None:
-                batch = _numbered(batch, fields, sifted, places, numbers.at(window.start))
+            lines: Sequence[int] | None = None
+            if file.get("numbered"):
+                first = numbers.at(window.start)
+                lines = [first + place for index, place in enumerate(places) if index not in sifted.refused]
             rejects = _rejects(str(file["path"]), window, places, sifted, numbers) if sifted.refused else ()
             numbers.passed(window)
-            yield Emitted(batch=batch, rejects=rejects)
+            yield Emitted(batch=sifted.batch, rejects=rejects, numbers=lines)
 
     def locate(
         self, opened: Opened, file: PlannedFile, section: Section, fields: Fields, number: int
@@ -96,7 +86,7 @@ class LineFormat(Format):
         from txtopo.spouts.formats.lines.line_windows import LineTooLongError, line_windows
         from txtopo.spouts.planned_file import COMPONENT
 
-        pair = self._pair(own_fields(fields))
+        pair = self._pair(fields)
         try:
             for window in line_windows(opened.read, file, section):
                 lines, places = window.lines, range(len(window.lines))
@@ -116,26 +106,6 @@ class LineFormat(Format):
         import txtopo.spouts.formats.lines.line_pair
         import txtopo.spouts.formats.lines.line_windows
         import txtopo.spouts.formats.lines.typed_texts  # noqa: F401
-
-
-def own_fields(fields: Fields) -> Fields:
-    """Return the fields whose values stand in the line."""
-    return Fields(tuple(field for field in fields.items if field.name != LINE_FIELD))
-
-
-def _numbered(
-    batch: pa.RecordBatch, fields: Fields, sifted: Sifted, places: Sequence[int], first: int
-) -> pa.RecordBatch:
-    """Return the rows with the numbers of their lines."""
-    import pyarrow as pa
-
-    from txtopo.spouts.arrow_types import arrow_schema
-
-    lines = [first + place for index, place in enumerate(places) if index not in sifted.refused]
-    columns = [
-        pa.array(lines, pa.int64()) if field.name == LINE_FIELD else batch.column(field.name) for field in fields.items
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(fields))
 
 
 def _rejects(

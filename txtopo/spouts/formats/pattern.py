@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
-from txtopo.spouts.formats.line_format import LineFormat, own_fields
+from txtopo.spouts.formats.line_format import LineFormat
 from txtopo.spouts.formats.lines.known_patterns import KNOWN_PATTERNS, NULL_VALUES
 from txtopo.spouts.formats.lines.nested_repeats import nested_repeat
 
@@ -52,8 +52,7 @@ class Pattern(LineFormat):
         return {"pattern": self.pattern, "null_values": list(self.null_values)}
 
     def check(self, fields: Fields) -> None:
-        super().check(fields)
-        missing = [name for name in own_fields(fields).names if name not in self.fields]
+        missing = [name for name in fields.names if name not in self.fields]
         if missing:
             raise TopologyError(
                 f"the pattern has no group {', '.join(map(repr, missing))}; it has {', '.join(self.fields)}"

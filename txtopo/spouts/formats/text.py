@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
-from txtopo.spouts.formats.line_format import LineFormat, own_fields
+from txtopo.spouts.formats.line_format import LineFormat
 
 if TYPE_CHECKING:
     from txtopo.spouts.formats.lines.line_pair import LinePair
@@ -27,10 +27,9 @@ class Text(LineFormat):
         return {}
 
     def check(self, fields: Fields) -> None:
-        super().check(fields)
-        own = own_fields(fields).items
+        own = fields.items
         if len(own) != 1 or own[0].type.kind not in ("string", "binary"):
-            raise TopologyError(f"a line of text is one field of type string or binary, not {own_fields(fields).ddl}")
+            raise TopologyError(f"a line of text is one field of type string or binary, not {fields.ddl}")
 
     def _pair(self, fields: Fields) -> LinePair:
         from txtopo.spouts.formats.lines.text_lines import TextLines

@@ -123,7 +123,7 @@ def test_the_plan_has_everything_that_reading_depends_on(tmp_path: Path) -> None
     planning = Driver(tmp_path, format=Json(paths={"n": ("u", "id")}), fields="n int", settled_s=0)
     (metadata,) = planning.settled()
     assert metadata["format"] == {"kind": "json", "paths": {"n": ["u", "id"]}, "part_bytes": 64 * 1024 * 1024}
-    assert metadata["headers"] == [] and "undivided" not in metadata["files"][0]
+    assert metadata["headers"] == [] and "file_fields" not in metadata["format"]
     for now in (Json(), Text(), Pattern("(?P<n>.*)")):
         ddl = "n string" if isinstance(now, Text) else "n int"
         spout = FileSpout(tmp_path, ddl, format=now)
@@ -132,7 +132,7 @@ def test_the_plan_has_everything_that_reading_depends_on(tmp_path: Path) -> None
     driver = Driver(tmp_path, format=Pattern("nginx"), fields="host string, _line bigint", settled_s=0)
     (metadata,) = driver.settled()
     assert metadata["format"]["pattern"] == "nginx" and metadata["format"]["null_values"] == ["-"]
-    assert metadata["files"][0]["undivided"] is True
+    assert metadata["format"]["file_fields"] == ["_line"]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ class Csv(Format):
 
     kind = "csv"
     reads_forward = True
+    number_field = "_line"
 
     def __init__(
         self,
@@ -125,9 +126,12 @@ class Csv(Format):
         return header
 
     def sections(self, file: PlannedFile, part_bytes: int) -> Sequence[Section]:
-        """Return one section for a file with quotes: line ends may be inside values."""
+        """Return one section for a file with quotes: line ends may be inside values. So has a file that is numbered: a
+        task that starts in the middle would have to read all bytes before it.
+        """
         start, end = int(file["data"]), int(file["size"])
-        return byte_sections(start, end, part_bytes) if file["quotes"] is False else [Section(start, end)]
+        is_divided = file["quotes"] is False and not file.get("numbered")
+        return byte_sections(start, end, part_bytes) if is_divided else [Section(start, end)]
 
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
         return iter(()) if file["header"] is None else self._piece(opened, file, section, fields).emitted()

@@ -38,6 +38,7 @@ class Piece:
         self._opened = opened
         self._path = str(file["path"])
         self._quotes = file["quotes"] is not False
+        self._is_numbered = bool(file.get("numbered"))
         self._decoder = decoder
         start, end, size = section.start, section.end, int(file["size"])
         self._start = start if start == file["data"] else self._after_line(start - 1, size)
@@ -48,11 +49,12 @@ class Piece:
         """Read the piece as a stream of blocks, and window by window from the first block that does not parse.
 
         A file with quotes is read window by window from the start: pyarrow's parser accepts text after a closing quote.
+        So is one that is numbered.
         """
         if self._start >= self._end:
             return
         done = 0
-        if not self._quotes:
+        if not self._quotes and not self._is_numbered:
             try:
                 for batch in self._stream():
                     done += batch.num_rows
@@ -61,13 +63,16 @@ class Piece:
             except (BadValueError, pa.ArrowInvalid):
                 pass  # The cause is a record that does not parse, or one that is larger than a block.
         for split in self.split_windows():
-            rejects = self._rejects(split) if split.refused else ()
+            rejects, lines = self._placed(split) if split.refused or self._is_numbered else ((), [])
+            emitted = 0
             for batch in split.batches:
                 # No record before the first failed block is refused, so the rows already emitted are the first ones.
                 fresh = batch.slice(min(done, batch.num_rows))
                 done -= batch.num_rows - fresh.num_rows
                 if fresh.num_rows:
-                    yield Emitted(batch=fresh)
+                    numbers = lines[emitted : emitted + fresh.num_rows] if self._is_numbered else None
+                    yield Emitted(batch=fresh, numbers=numbers)
+                emitted += batch.num_rows
             if rejects:
                 yield Emitted(batch=None, rejects=rejects)
 
@@ -106,7 +111,8 @@ class Piece:
             raw=shown_raw(records.raws[at].rstrip(b"\r\n"), LOCATED_CHARS_MAX),
         )
 
-    def _rejects(self, split: SplitWindow) -> list[RejectedRow]:
+    def _placed(self, split: SplitWindow) -> tuple[list[RejectedRow], list[int]]:
+        """Return the rejected records of a window, and the lines of its rows."""
         first_line = self._lines.at(split.window.start)
         records = split.records or split.window.taken_apart()
         rejects = []
@@ -122,7 +128,9 @@ class Piece:
                 )
             )
         self._lines.passed(split.window, records.lines_count)
-        return rejects
+        if not self._is_numbered:
+            return rejects, []
+        return rejects, [first_line + line for at, line in enumerate(records.lines) if at not in split.refused]
 
     def _stream(self) -> Iterator[pa.RecordBatch]:
         return self._decoder.stream(self._source(), BLOCK_BYTES, newlines=False)
