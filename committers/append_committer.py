@@ -36,6 +36,8 @@ class AppendCommitter(CommitterBolt):
     committer_kind: ClassVar[str] = "append"
     takes_tuples: ClassVar[bool] = True
     contributions: bool = True
+    front: ClassVar[tuple[str, ...]] = ROW_COLUMNS
+    """Columns in front of the fields."""
 
     def __init__(self, table: str) -> None:
         self.schema: str
@@ -46,6 +48,11 @@ class AppendCommitter(CommitterBolt):
     def table(self) -> str:
         """Schema and name of the table."""
         return f"{self.schema}.{self.name}"
+
+    @property
+    def rows_table(self) -> str:
+        """Name of the table that gets the rows, in the same schema."""
+        return self.name
 
     def aggregation(self) -> Aggregation:
         """Not available: its executor half passes rows on unchanged."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from txtopo.committers.append_committer import AppendCommitter
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
+    from txtopo.committers.upsert_committer import UpsertCommitter
     from txtopo.core.fields import Fields
     from txtopo.core.state import PoisonPolicy
     from txtopo.core.values import TransactionAttempt
@@ -107,6 +108,7 @@ _HOMES = {
     "TopologyError": "txtopo.errors",
     "TransactionAttempt": "txtopo.core.values",
     "TxtopoError": "txtopo.errors",
+    "UpsertCommitter": "txtopo.committers.upsert_committer",
     "connect": "txtopo.client",
     "run": "txtopo.running",
     "spec": "txtopo.topology.specs",
@@ -146,6 +148,7 @@ __all__ = [
     "TopologyError",
     "TransactionAttempt",
     "TxtopoError",
+    "UpsertCommitter",
     "__version__",
     "connect",
     "run",

@@ -13,9 +13,9 @@ from txtopo.committers.memory.memory_store import Key, MemoryPostgres, Numbers
 from txtopo.committers.protocol.count_tables import TableShape, result_of_rows, shape_of
 from txtopo.committers.protocol.folds import after, reversing
 from txtopo.committers.protocol.redo_checks import check_reversed, no_contributions
-from txtopo.committers.protocol.row_tables import numbered, of_rows, row_shape_of
+from txtopo.committers.protocol.row_tables import RowShape, UpsertShape, numbered, of_rows
 from txtopo.committers.protocol.rules import describe_counts
-from txtopo.core.values import CommitterCount, CommitterResult, TransactionAttempt
+from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError
 from txtopo.topology.components import CommitterComponent
 
@@ -99,19 +99,23 @@ class MemoryDraft:
             digest=digest,
         )
 
-    def remove_rows(self, committer: CommitterComponent, redo_of: int, expected: int | None) -> int:
+    def remove_rows(self, committer: CommitterComponent, shape: RowShape, redo_of: int, expected: int | None) -> int:
         """Remove the rows that batch `redo_of` added to a table of rows; returns how many. `expected` as above."""
-        name = row_shape_of(committer).name
-        own = [key for key in self._store.tables.get(name, {}) if key[0] == redo_of]
+        own = [key for key in self._store.tables.get(shape.name, {}) if key[0] == redo_of]
         check_reversed(committer.name, redo_of, len(own), 0, expected)
-        self._tables.setdefault(name, {}).update(dict.fromkeys(own))
+        self._tables.setdefault(shape.name, {}).update(dict.fromkeys(own))
         return len(own)
 
     def append_rows(
-        self, committer: CommitterComponent, attempt: TransactionAttempt, result: CommitterResult, removed: int
+        self,
+        committer: CommitterComponent,
+        shape: RowShape,
+        front: tuple[int, ...],
+        result: CommitterResult,
+        removed: int,
     ) -> CommitterCount:
-        """Add the rows of a batch to a table of rows; returns the count."""
-        shape, rows = row_shape_of(committer), numbered(committer, result).to_pylist()
+        """Add the rows of a batch to a table of rows; returns the count. `front` are the values before `n`."""
+        rows = numbered(committer, result).to_pylist()
         if shape.name not in self._store.tables:
             raise _misfit(committer, f"there is no table {shape.name} with these columns")
         if result.arrived != len(rows):
@@ -121,7 +125,7 @@ class MemoryDraft:
         for row in rows:
             number, *values = row.values()
             _check_texts(committer, values)
-            draft[attempt.txid, attempt.attempt, number] = tuple(values)
+            draft[*front, number] = tuple(values)
             digest += _hash((number, *values))
         return CommitterCount(
             committer=committer.name,
@@ -133,12 +137,36 @@ class MemoryDraft:
             digest=digest,
         )
 
-    def last_rows(self, committer: CommitterComponent) -> CommitterResult | None:
+    def set_last_rows(self, shape: UpsertShape) -> None:
+        """Make the table of an `UpsertCommitter` what follows from its log: the last row of each key."""
+        names = [column.name for column in shape.columns]
+        places = [names.index(key.name) for key in shape.keys]
+        versions = [names.index(name) for name in shape.version]
+        last: dict[Key, tuple[Any, tuple[Any, ...]]] = {}
+        for (_, _, origin, number), values in self._present(shape.log.name).items():
+            rank = ([(values[at] is not None, values[at]) for at in versions], origin, number)
+            key = tuple(values[at] for at in places)
+            if key not in last or last[key][0] < rank:
+                last[key] = rank, values
+        flag = None if shape.deleted is None else names.index(shape.deleted)
+        kept = {key: values for key, (_, values) in last.items() if flag is None or not values[flag]}
+        gone = dict.fromkeys(self._store.tables[shape.name].keys() - kept.keys())
+        rest = {
+            key: tuple(value for at, value in enumerate(values) if at not in places) for key, values in kept.items()
+        }
+        self._tables[shape.name] = {**gone, **rest}
+
+    def last_rows(self, committer: CommitterComponent, shape: RowShape) -> CommitterResult | None:
         """Return the rows of the last batch in a table of rows; None if it has none."""
-        stored = self._store.tables.get(row_shape_of(committer).name, {})
+        stored = self._store.tables.get(shape.name, {})
         last = max((key[0] for key in stored), default=None)
         rows = [stored[key] for key in sorted(stored) if key[0] == last]
         return of_rows(committer, rows) if rows else None
+
+    def _present(self, name: str) -> dict[Key, Numbers]:
+        """Return the rows of a table as this database transaction sees them."""
+        rows = {**self._store.tables[name], **self._tables.get(name, {})}
+        return {key: values for key, values in rows.items() if values is not None}
 
     def publish(self) -> None:
         """Copy the draft into the store: the database transaction is committed."""

@@ -12,7 +12,13 @@ from txtopo.committers.memory.memory_store import MemoryPostgres
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
 from txtopo.committers.protocol.count_tables import Column, shape_of
 from txtopo.committers.protocol.redo_checks import irreversible_code
-from txtopo.committers.protocol.row_tables import holds_rows, row_shape_of
+from txtopo.committers.protocol.row_tables import (
+    RowShape,
+    check_one_row_a_key,
+    holds_rows,
+    row_shape_of,
+    upsert_shape_of,
+)
 from txtopo.core.values import CommitterCount, CommitterResult, Lead
 from txtopo.errors import Halted
 from txtopo.ports import LedgerEntry
@@ -147,10 +153,7 @@ class MemoryAppend:
         shape = row_shape_of(committer)
         if is_registered(store, lead, committer.name, shape.name, shape.columns):
             return
-        if store.tables.get(shape.name):
-            raise holds_rows(shape.name)
-        store.tables[shape.name] = {}
-        store.columns[shape.name] = shape.columns
+        _create(store, shape.name, shape.columns)
         store.targets[shape.name] = (lead.topology, committer.name)
 
     def apply(
@@ -161,18 +164,85 @@ class MemoryAppend:
         collector: CommitCollector | None,
     ) -> CommitterCount:
         """Remove the rows of the redone batch, then add those of this one."""
-        reversed_rows = 0
-        if applying.reverses is not None:
-            expected = applying.results_before.get(committer.name)
-            reversed_rows = applying.draft.remove_rows(committer, applying.reverses, expected)
-        return applying.draft.append_rows(committer, applying.entry.attempt, result, reversed_rows)
+        attempt = applying.entry.attempt
+        return _append(applying, committer, row_shape_of(committer), (attempt.txid, attempt.attempt), result)
 
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
         """See MemoryHalf."""
-        return draft.last_rows(committer)
+        return draft.last_rows(committer, row_shape_of(committer))
 
 
-MEMORY_HALVES: Mapping[str, MemoryHalf] = {"aggregate": MemoryCount(), "append": MemoryAppend(), "code": MemoryCode()}
+class MemoryUpsert:
+    """The half of a committer that keeps the last row of each key: the log, and what follows from it."""
+
+    def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
+        """Create its tables in memory, or check them, and register the target."""
+        shape = upsert_shape_of(committer)
+        keys = {key.name for key in shape.keys}
+        columns = (*shape.keys, *(column for column in shape.columns if column.name not in keys))
+        if is_registered(store, lead, committer.name, shape.name, columns):
+            return
+        _create(store, shape.name, columns)
+        _create(store, shape.log.name, shape.log.columns)
+        store.targets[shape.name] = (lead.topology, committer.name)
+
+    def apply(
+        self,
+        applying: MemoryApplying,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
+        """Add the rows to the log, without those of the redone batch, then set the last row of each key."""
+        shape, attempt = upsert_shape_of(committer), applying.entry.attempt
+        check_one_row_a_key(committer, result.rows)
+        front = (attempt.txid, attempt.attempt, _origin(applying))
+        count = _append(applying, committer, shape.log, front, result)
+        applying.draft.set_last_rows(shape)
+        return count
+
+    def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
+        """See MemoryHalf."""
+        return draft.last_rows(committer, upsert_shape_of(committer).log)
+
+
+def _create(store: MemoryPostgres, table: str, columns: tuple[Column, ...]) -> None:
+    if store.tables.get(table):
+        raise holds_rows(table)
+    store.tables[table] = {}
+    store.columns[table] = columns
+
+
+def _append(
+    applying: MemoryApplying,
+    committer: CommitterComponent,
+    shape: RowShape,
+    front: tuple[int, ...],
+    result: CommitterResult,
+) -> CommitterCount:
+    removed = 0
+    if applying.reverses is not None:
+        expected = applying.results_before.get(committer.name)
+        removed = applying.draft.remove_rows(committer, shape, applying.reverses, expected)
+    return applying.draft.append_rows(committer, shape, front, result, removed)
+
+
+def _origin(applying: MemoryApplying) -> int:
+    """Return the batch that was planned from the source, of which this one is a redo; or this one."""
+    plan = applying.entry.plan
+    txid, redo_of = plan.txid, plan.redo_of
+    while redo_of is not None:
+        txid = redo_of
+        redo_of = applying.store.topologies[plan.topology].ledger[txid].redo_of
+    return txid
+
+
+MEMORY_HALVES: Mapping[str, MemoryHalf] = {
+    "aggregate": MemoryCount(),
+    "append": MemoryAppend(),
+    "code": MemoryCode(),
+    "upsert": MemoryUpsert(),
+}
 """Kind of committer -> its half in this room."""
 
 

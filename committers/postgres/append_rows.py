@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 import pyarrow as pa
@@ -26,7 +26,7 @@ from txtopo.committers.postgres.transactions import joined, raw_of, run
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.protocol.row_tables import RowShape, holds_rows, numbered, of_rows, row_shape_of
 from txtopo.committers.sql_names import quoted
-from txtopo.core.values import CommitterCount, CommitterResult, Lead, TransactionAttempt
+from txtopo.core.values import CommitterCount, CommitterResult, Lead
 from txtopo.errors import Halted
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
@@ -75,22 +75,22 @@ class PostgresAppend:
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
         """Remove the rows of the redone batch, then add those of this one."""
-        plan, held, connection = applying.entry.plan, applying.held, applying.connection
-        values = {"topology": plan.topology, "txid": plan.txid, "committer": self.component.name}
-        removed = 0
+        held = applying.held
+        values = {
+            "topology": applying.entry.plan.topology,
+            "txid": applying.entry.plan.txid,
+            "committer": self.component.name,
+            "redo_of": applying.reverses,
+        }
         try:
-            if applying.reverses is not None:
-                sent = joined(held, self._removal, {**values, "redo_of": applying.reverses})
-                removed, expected = connection.exec_driver_sql(*sent).one()
-                check_reversed(self.component.name, applying.reverses, removed, 0, expected)
-            elif held is not None:
-                connection.exec_driver_sql(held[0], dict(held[1]))  # COPY is never sent together with a statement
+            removed, front = self._begin(applying, values)
         except (SQLAlchemyError, psycopg2.Error) as error:
             raise applying.typed(error, held is not None) from error
         try:
-            self._send(connection, applying.entry.attempt, numbered(self.component, result))
+            self._send(applying.connection, front, numbered(self.component, result))
+            removed += self._end(applying, values)
             known = {"arrived": result.arrived, "results": result.row_count, "reversed": removed}
-            row = connection.exec_driver_sql(self._record, {**values, **known}).one()
+            row = applying.connection.exec_driver_sql(self._record, {**values, **known}).one()
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise applying.typed(error, False) from error
         return CommitterCount(
@@ -102,6 +102,23 @@ class PostgresAppend:
             reversed=removed,
             digest=int(row[1]),
         )
+
+    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+        """Send what was delayed; returns the number of rows that were removed, and the values of the columns in front
+        of `n`.
+        """
+        held, removed, attempt = applying.held, 0, applying.entry.attempt
+        if applying.reverses is not None:
+            sent = joined(held, self._removal, values)
+            removed, expected = applying.connection.exec_driver_sql(*sent).one()
+            check_reversed(self.component.name, applying.reverses, removed, 0, expected)
+        elif held is not None:
+            applying.connection.exec_driver_sql(held[0], dict(held[1]))  # COPY is never sent with another statement
+        return removed, (attempt.txid, attempt.attempt)
+
+    def _end(self, applying: Applying, values: dict[str, Any]) -> int:
+        """Called when the rows are in the table; returns the number of rows that were removed then."""
+        return 0
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
         """Return the rows of the last batch in the table; None if it is empty."""
@@ -127,10 +144,10 @@ class PostgresAppend:
         """Return None: its key is batch and number."""
         return None
 
-    def _send(self, connection: Connection, attempt: TransactionAttempt, rows: pa.Table) -> None:
+    def _send(self, connection: Connection, front: tuple[int, ...], rows: pa.Table) -> None:
         """COPY the rows. At least one COPY is sent, so that a right that is missing shows without rows too (W4)."""
         with raw_of(connection).cursor() as cursor:
-            for text in _texts(rows, attempt):
+            for text in _texts(rows, front):
                 cursor.copy_expert(self._copy, text)
 
 
@@ -147,22 +164,17 @@ def sums_of(shape: RowShape, alias: str) -> str:
     return f"count(*), coalesce(sum({hash_of(shape.hashed, alias)}), 0)"
 
 
-def _texts(rows: pa.Table, attempt: TransactionAttempt) -> Iterator[BytesIO]:
+def _texts(rows: pa.Table, front: tuple[int, ...]) -> Iterator[BytesIO]:
     """Yield the rows as CSV. NULL is nothing, and the empty text two quotes, as COPY reads it."""
     options = csv.WriteOptions(include_header=False, quoting_style="needed")
     for start in range(0, max(1, rows.num_rows), ROWS_PER_COPY):
         piece = rows.slice(start, ROWS_PER_COPY)
-        of_batch = [pa.repeat(pa.scalar(number, pa.int64()), piece.num_rows) for number in attempt_of(attempt)]
+        of_batch = [pa.repeat(pa.scalar(number, pa.int64()), piece.num_rows) for number in front]
         columns = [*of_batch, *(_written(column) for column in piece.columns)]
         text = BytesIO()
         csv.write_csv(pa.table(columns, names=[str(at) for at in range(len(columns))]), text, options)
         text.seek(0)
         yield text
-
-
-def attempt_of(attempt: TransactionAttempt) -> tuple[int, int]:
-    """Return the values of the columns in front of `n`."""
-    return attempt.txid, attempt.attempt
 
 
 def _written(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:

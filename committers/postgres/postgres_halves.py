@@ -18,6 +18,7 @@ from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, transla
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
 from txtopo.committers.postgres.target_views import views_of
 from txtopo.committers.postgres.transactions import Held
+from txtopo.committers.postgres.upsert_rows import PostgresUpsert
 from txtopo.committers.postgres.user_committers import record_user_committer
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
@@ -190,6 +191,7 @@ POSTGRES_HALVES: Mapping[str, Callable[[CommitterComponent], PostgresHalf]] = {
     "aggregate": PostgresCount,
     "append": PostgresAppend,
     "code": PostgresCode,
+    "upsert": PostgresUpsert,
 }
 """Kind of committer -> what makes its half in this room."""
 

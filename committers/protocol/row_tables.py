@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.committers.append_committer import ROW_COLUMNS, AppendCommitter
 from txtopo.committers.protocol.count_tables import Column
 from txtopo.committers.protocol.result_order import in_order
 from txtopo.committers.sql_names import column_type, quoted
+from txtopo.committers.upsert_committer import UpsertCommitter
 from txtopo.core.values import CommitterResult
-from txtopo.errors import Halted
+from txtopo.errors import BatchDataError, Halted
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import CommitterComponent
 
@@ -24,22 +26,24 @@ class RowShape:
 
     schema: str
     table: str
+    front: tuple[str, ...]
+    """Columns of the batch, then `n`."""
     fields: tuple[Column, ...]
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """All columns, in their order."""
-        return (*(Column(name, "bigint", False) for name in ROW_COLUMNS), *self.fields)
+        return (*(Column(name, "bigint", False) for name in self.front), *self.fields)
 
     @property
     def keys(self) -> tuple[Column, ...]:
         """What tells rows apart: batch and number. So no other database transaction can add to a batch (P4)."""
-        return (self.columns[0], self.columns[2])
+        return (self.columns[0], self.hashed[0])
 
     @property
     def hashed(self) -> tuple[Column, ...]:
         """The columns that the digest of a batch covers. A redo with the same rows has the same digest."""
-        return self.columns[2:]
+        return self.columns[len(self.front) - 1 :]
 
     @property
     def name(self) -> str:
@@ -53,11 +57,71 @@ class RowShape:
 
 
 def row_shape_of(component: CommitterComponent) -> RowShape:
-    """Return the table that a committer of rows needs."""
+    """Return the table that gets the rows of a committer that stores them."""
     bolt = component.bolt_as(AppendCommitter)
+    return RowShape(bolt.schema, bolt.rows_table, bolt.front, _fields(component))
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertShape:
+    """The tables of an `UpsertCommitter`: the log, and the table with the last row of each key."""
+
+    log: RowShape
+    table: str
+    keys: tuple[Column, ...]
+    version: tuple[str, ...]
+    deleted: str | None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns of the table: the fields, keys not NULL."""
+        keys = {key.name: key for key in self.keys}
+        return tuple(keys.get(column.name, column) for column in self.log.fields)
+
+    @property
+    def name(self) -> str:
+        """Schema and name of the table."""
+        return f"{self.log.schema}.{self.table}"
+
+    @property
+    def target(self) -> str:
+        """The table, quoted."""
+        return f"{quoted(self.log.schema)}.{quoted(self.table)}"
+
+
+def upsert_shape_of(component: CommitterComponent) -> UpsertShape:
+    """Return the tables that an `UpsertCommitter` needs."""
+    bolt = component.bolt_as(UpsertCommitter)
+    fields = {column.name: column for column in _fields(component)}
+    keys = tuple(replace(fields[name], nullable=False) for name in bolt.keys)
+    return UpsertShape(row_shape_of(component), bolt.name, keys, bolt.version, bolt.deleted)
+
+
+def check_one_row_a_key(component: CommitterComponent, rows: pa.Table) -> None:
+    """Raise BatchDataError for a row whose key has a NULL, or for two rows of one key if nothing says which is the
+    last.
+    """
+    bolt, name = component.bolt_as(UpsertCommitter), component.name
+    for key in bolt.keys:
+        if rows.column(key).null_count:
+            raise BatchDataError(f"committer {name}: key {key} is NULL in a row", component=name, fault="key is NULL")
+    if bolt.version:
+        return
+    counted = rows.group_by(list(bolt.keys)).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if twice.num_rows:
+        key = ", ".join(f"{one} {twice.column(one)[0].as_py()!r}" for one in bolt.keys)
+        raise BatchDataError(
+            f"committer {name}: the batch has {twice.column('count_all')[0].as_py()} rows of key {key}, and "
+            f"nothing says which is the last: name a version",
+            component=name,
+            fault="two rows of a key",
+        )
+
+
+def _fields(component: CommitterComponent) -> tuple[Column, ...]:
     # Nullable like keys, so that a field may become nullable later.
-    fields = (Column(field.name, column_type(field.type), True) for field in component.fields.items)
-    return RowShape(bolt.schema, bolt.name, tuple(fields))
+    return tuple(Column(field.name, column_type(field.type), True) for field in component.fields.items)
 
 
 def numbered(component: CommitterComponent, result: CommitterResult) -> pa.Table:

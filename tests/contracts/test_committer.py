@@ -18,6 +18,7 @@ from tests.contracts.append_contract import AppendContract
 from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract, History, rows_of, sales
 from tests.contracts.ledger_driver import lead_on, listen
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
+from tests.contracts.upsert_contract import UpsertContract
 from txtopo import AggregateCommitter, CountCommitter
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
@@ -46,7 +47,7 @@ class MemoryTables(MemoryWorld):
     def forget(self, name: str, txid: int, number: int) -> None:
         """Behind the ledger's back."""
         rows = self.store.tables[name]
-        for key in [key for key in rows if (key[0], key[2]) == (txid, number)]:
+        for key in [key for key in rows if (key[0], key[-1]) == (txid, number)]:
             del rows[key]
 
 
@@ -88,11 +89,12 @@ class PostgresTables(PostgresWorld):
         return [one.message for one in findings.findings()]
 
 
-class TestMemoryCommitters(CommitterContract, AppendContract):
+class TestMemoryCommitters(CommitterContract, AppendContract, UpsertContract):
     """`txtopo.committers.memory`."""
 
     SEEDS = 25
     APPEND_SEEDS = 20
+    UPSERT_SEEDS = 40
 
     @pytest.fixture
     def world(self) -> MemoryTables:
@@ -100,7 +102,7 @@ class TestMemoryCommitters(CommitterContract, AppendContract):
         return MemoryTables()
 
 
-class TestPostgresCommitters(CommitterContract, AppendContract):
+class TestPostgresCommitters(CommitterContract, AppendContract, UpsertContract):
     """`txtopo.committers.postgres`."""
 
     @pytest.fixture

@@ -9,10 +9,11 @@ from sqlalchemy import Connection, text
 
 from txtopo.audit.check_contributions import KNOWN, ROWS, Contributed
 from txtopo.audit.check_redos import REVERSED, Chains
+from txtopo.audit.check_target import CHECK, KEYS_NAMED_MAX, shown
 from txtopo.audit.verdicts import Findings
 from txtopo.reports.cursors import stream
 from txtopo.reports.formatting import counted
-from txtopo.reports.stored_description import RowTable, listed
+from txtopo.reports.stored_description import LastRows, RowTable, listed, quoted
 
 _RESULTS = """select results from txtopo.committer_count
  where topology = :topology and txid = :txid and committer = :committer"""
@@ -22,7 +23,7 @@ def read_rows(connection: Connection, table: RowTable, first: int, last: int) ->
     """Return the rows by txid, from every row of the table in the range; only sums are kept in memory."""
     found: dict[int, Contributed] = {}
     sql = (
-        f"select r.txid, row({listed(table.hashed, 'r')})::text from {table.target_sql} r"
+        f"select r.txid, row({listed(table.hashed, 'r')})::text from {table.log_sql} r"
         f" where r.txid between (%(first)s)::bigint and %(last)s"
     )
     for txid, row in stream(connection, sql, first=first, last=last):
@@ -42,20 +43,20 @@ def check_rows(findings: Findings, row: Any, counts: Any, table: RowTable, own: 
         findings.equal(
             ROWS,
             own.rows == 0,
-            f"{who} has {counted(own.rows, 'row')} in {table.target}, although batch {redone[0]} redoes it",
+            f"{who} has {counted(own.rows, 'row')} in {table.log}, although batch {redone[0]} redoes it",
             txid,
         )
         return
     findings.equal(
         ROWS,
         own.rows == counts.results == counts.counted,
-        f"{who} has {counted(own.rows, 'row')} in {table.target}, its batch recorded {counts.results}",
+        f"{who} has {counted(own.rows, 'row')} in {table.log}, its batch recorded {counts.results}",
         txid,
     )
     findings.equal(
         ROWS,
         own.digest == int(counts.digest),
-        f"{who}: its rows in {table.target} are not those that were committed (digest {own.digest}, committed "
+        f"{who}: its rows in {table.log} are not those that were committed (digest {own.digest}, committed "
         f"{counts.digest})",
         txid,
     )
@@ -77,12 +78,54 @@ def check_removed(
     )
 
 
+def check_last_rows(findings: Findings, connection: Connection, table: RowTable, last: LastRows) -> None:
+    """Compare a table, row by row, with the last row of each key in its log. The server finds those that differ."""
+    (there,) = next(stream(connection, f"select count(*) from {table.target_sql} where %(one)s = 1", one=1))
+    wrong = 0
+    named: list[tuple[int, list[Any]]] = []
+    for side, *key in stream(connection, _differences(table, last), one=1):
+        wrong += 1
+        if len(named) < KEYS_NAMED_MAX:
+            named.append((side, key))
+    findings.compared(CHECK, there)
+    for side, key in named:
+        said = ", ".join(f"{name} {shown(value)}" for name, value in zip(last.keys, key, strict=True))
+        what = "a row that is not the last one of its log" if side else "not the last row of its log"
+        findings.wrong(CHECK, f"table {table.target}, key {said}: the table has {what}")
+    if wrong > len(named):
+        findings.wrong(CHECK, f"table {table.target}: and {counted(wrong - len(named), 'more row')}")
+
+
+def _differences(table: RowTable, last: LastRows) -> str:
+    """Return the query for rows that only one side has: ranked by a window, which commits do not use. Fields have
+    numbers in it, since one may be called like a column of the query.
+    """
+    fields = list(table.fields)
+    numbered = {name: f"f{at}" for at, name in enumerate(fields)}
+    order = [f"r.{quoted(name)} desc nulls last" for name in last.version]
+    order += ["r.origin desc", "r.n desc"]
+    named = ", ".join(f"r.{quoted(name)} as {number}" for name, number in numbered.items())
+    numbers, keys = ", ".join(numbered.values()), ", ".join(numbered[name] for name in last.keys)
+    kept = f" and {numbered[last.deleted]} is not true" if last.deleted is not None else ""
+    return f"""
+with ranked as (
+  select {named}, row_number() over (partition by {listed(last.keys, "r")} order by {", ".join(order)}) as place
+  from {table.log_sql} r),
+both_sides as (
+  select 1 as side, {named} from {table.target_sql} r
+  union all select 0, {numbers} from ranked where place = 1{kept}),
+spelled as (select side, {keys}, row({numbers})::text as spelling from both_sides),
+paired as (
+  select *, count(*) over (partition by spelling) as number, sum(side) over (partition by spelling) as of_target
+  from spelled)
+select side, {keys} from paired where %(one)s = 1 and (number, of_target) <> (2, 1) order by side desc"""
+
+
 def check_stray_rows(findings: Findings, table: RowTable, left: dict[int, Contributed]) -> None:
     """Report rows that belong to no applied batch of the ledger."""
     for txid, one in sorted(left.items()):
         findings.wrong(
             KNOWN,
-            f"table {table.target} has {counted(one.rows, 'row')} of batch {txid}, which the ledger has not applied "
-            f"to it",
+            f"table {table.log} has {counted(one.rows, 'row')} of batch {txid}, which the ledger has not applied to it",
             txid,
         )

@@ -28,11 +28,26 @@ def check_tables(findings: Findings, connection: Connection, committer: Committe
 
 
 def check_row_table(findings: Findings, connection: Connection, table: RowTable) -> None:
-    """Check the table of a committer of rows. A missing table is found when it is read."""
-    name = table.target_sql.replace("%%", "%")
-    if _check(findings, connection, table.target, table.columns, ("attempt",)):
-        _check_key(findings, connection, table.target, name, ("txid", "n"))
-        _tell_added(findings, connection, table.target, name)
+    """Check the tables of a committer of rows. A missing table is found when it is read."""
+    _check_rows(findings, connection, table.log, table.log_sql, table.log_columns, ("attempt",), ("txid", "n"))
+    if table.last is not None:
+        keys = table.last.keys
+        _check_rows(findings, connection, table.target, table.target_sql, table.fields, (), keys)
+
+
+def _check_rows(
+    findings: Findings,
+    connection: Connection,
+    name: str,
+    quoted_name: str,
+    columns: Mapping[str, str | None],
+    numbers: Sequence[str],
+    keys: Sequence[str],
+) -> None:
+    plain = quoted_name.replace("%%", "%")
+    if _check(findings, connection, name, columns, numbers):
+        _check_key(findings, connection, name, plain, keys)
+        _tell_added(findings, connection, name, plain)
 
 
 def _check_key(findings: Findings, connection: Connection, name: str, quoted_name: str, keys: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from txtopo.audit.check_actions import LISTED_MAX, Actions
 from txtopo.audit.check_contributions import Contributed, check_strangers, read_contributions
 from txtopo.audit.check_described import check_fence, read_descriptions
 from txtopo.audit.check_redos import Chains
-from txtopo.audit.check_rows import check_stray_rows, read_rows
+from txtopo.audit.check_rows import check_last_rows, check_stray_rows, read_rows
 from txtopo.audit.check_schema import check_schema, demand_readable
 from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_row_table, check_tables
@@ -157,7 +157,7 @@ class _Audit:
         for name, table in self.row_tables.items():
             if self._is_prepared(name, targets):
                 check_row_table(self.findings, self.connection, table)
-                self._tell(f"adding up the rows of {table.target}", now=True)
+                self._tell(f"adding up the rows of {table.log}", now=True)
                 self._read_rows(name, table)
         walk = Walk(
             connection=self.connection,
@@ -280,7 +280,7 @@ class _Audit:
             self.contributed[name] = read_contributions(self.connection, committer, low, high, redone)
 
     def _read_rows(self, name: str, table: RowTable) -> None:
-        with self._table("contributions.rows", f"the rows of {table.target}"):
+        with self._table("contributions.rows", f"the rows of {table.log}"):
             low, high = (-(2**63), 2**63 - 1) if self.whole else (self.first, self.last)
             self.contributed[name] = read_rows(self.connection, table, low, high)
 
@@ -290,6 +290,9 @@ class _Audit:
                 self.findings.by_design(
                     "source.keys", f"{name} stores rows: they were compared with what was committed, by batch", 0
                 )
+            if table.last is not None and name in self.contributed:
+                with self._table("target.keys", f"table {table.target}"):
+                    check_last_rows(self.findings, self.connection, table, table.last)
         for name, committer in self.committers.items():
             if not self._is_registered(name, committer.target, targets):
                 continue

@@ -151,14 +151,29 @@ class CommitterTables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastRows:
+    """How the table of a committer follows from its log: the last row of each key."""
+
+    keys: tuple[str, ...]
+    version: tuple[str, ...]
+    deleted: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowTable:
     """One committer that stores the rows of each batch."""
 
     name: str
     target: str
     """Schema and name of its table."""
+    log: str
+    """Schema and name of the table that has the rows of batches: the same, or another one if `last` is given."""
+    front: tuple[str, ...]
+    """Columns of the batch, in front of the fields."""
     fields: Mapping[str, str]
     """Column -> its type, as Postgres spells it: the fields of its input, in their order."""
+    last: LastRows | None
+    """How `target` follows from `log`; None: it is the log."""
     spout: str | None
     """As in CommitterTables."""
     way: Way
@@ -167,9 +182,9 @@ class RowTable:
     """As in CommitterTables."""
 
     @property
-    def columns(self) -> Mapping[str, str | None]:
-        """Return all columns with their types."""
-        return {"txid": "bigint", "attempt": "bigint", "n": "bigint", **self.fields}
+    def log_columns(self) -> Mapping[str, str | None]:
+        """Return all columns of the log with their types."""
+        return {**dict.fromkeys(self.front, "bigint"), **self.fields}
 
     @property
     def hashed(self) -> tuple[str, ...]:
@@ -180,6 +195,11 @@ class RowTable:
     def target_sql(self) -> str:
         """Return the quoted name of the table."""
         return _qualified(self.target)
+
+    @property
+    def log_sql(self) -> str:
+        """Return the quoted name of the log."""
+        return _qualified(self.log)
 
 
 def row_tables_of(description: Mapping[str, Any]) -> dict[str, RowTable]:
@@ -274,12 +294,31 @@ def _tables(
 
 
 def _of_append(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> RowTable:
+    return _row_table(description, name, one, one["table"], ("txid", "attempt", "n"), None)
+
+
+def _of_upsert(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> RowTable:
+    last = LastRows(keys=tuple(one["keys"]), version=tuple(one["version"]), deleted=one["deleted"])
+    return _row_table(description, name, one, f"{one['table']}_log", ("txid", "attempt", "origin", "n"), last)
+
+
+def _row_table(
+    description: Mapping[str, Any],
+    name: str,
+    one: Mapping[str, Any],
+    log: str,
+    front: tuple[str, ...],
+    last: LastRows | None,
+) -> RowTable:
     inputs = one["inputs"]
     spout, way = _way(description, inputs[0]["source"]) if len(inputs) == 1 else (None, "any")
     return RowTable(
         name=name,
         target=one["table"],
+        log=log,
+        front=front,
         fields={field.name: column_type(field.type) for field in parse_fields(one["fields"]).items},
+        last=last,
         spout=spout,
         way=way,
         alone=len(description["spouts"]) == 1,
@@ -288,6 +327,7 @@ def _of_append(description: Mapping[str, Any], name: str, one: Mapping[str, Any]
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables | RowTable]] = {
     "append": _of_append,
+    "upsert": _of_upsert,
     "count": _of_count,
     "aggregate": _of_aggregate,
 }

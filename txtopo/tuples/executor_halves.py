@@ -113,7 +113,12 @@ class RowsHalf:
         return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
 
 
-EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {"aggregate": CountHalf(), "append": RowsHalf(), "code": CodeHalf()}
+EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {
+    "aggregate": CountHalf(),
+    "append": RowsHalf(),
+    "code": CodeHalf(),
+    "upsert": RowsHalf(),
+}
 """Kind of committer -> its half in this room."""
 
 

@@ -1,0 +1,138 @@
+"""What Postgres does for an `UpsertCommitter`: its rows go into the log, then the last row of each touched key into the
+table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from txtopo.committers.postgres.append_rows import PostgresAppend
+from txtopo.committers.postgres.target_tables import Table, create_or_check, ddl_of, has_rows, is_registered
+from txtopo.committers.postgres.transactions import joined, run
+from txtopo.committers.protocol.redo_checks import check_reversed
+from txtopo.committers.protocol.row_tables import (
+    UpsertShape,
+    check_one_row_a_key,
+    holds_rows,
+    upsert_shape_of,
+)
+from txtopo.committers.sql_names import quoted, unescaped
+from txtopo.core.values import CommitterCount, CommitterResult, Lead
+from txtopo.errors import Halted
+from txtopo.topology.batch_committer import CommitCollector
+from txtopo.topology.components import CommitterComponent
+
+if TYPE_CHECKING:
+    from txtopo.committers.postgres.postgres_halves import Applying
+
+_ORIGIN = """with recursive chain (txid, redo_of) as (
+  select l.txid, l.redo_of from txtopo.ledger l where (l.topology, l.txid) = (%(topology)s, %(redone)s)
+  union all
+  select l.txid, l.redo_of from txtopo.ledger l join chain c on (l.topology, l.txid) = (%(topology)s, c.redo_of))
+select min(txid) from chain"""
+
+
+class PostgresUpsert(PostgresAppend):
+    """The half of a committer that keeps the last row of each key."""
+
+    def __init__(self, component: CommitterComponent) -> None:
+        self._upsert = upsert_shape_of(component)
+        self._last = Table(self._upsert.table, self._upsert.columns, self._upsert.keys)
+        self._fold = _fold(self._upsert)
+        super().__init__(component)
+
+    def ddl(self) -> list[str]:
+        """See PostgresHalf."""
+        return [*super().ddl(), _index(self._upsert), *ddl_of(self._upsert.log.schema, self._last)]
+
+    def prepare(self, connection: Connection, lead: Lead) -> None:
+        """See PostgresHalf."""
+        shape, name = self._upsert, self.component.name
+        registered = is_registered(connection, lead, name, shape.log.schema, shape.name)
+        create_or_check(connection, shape.log.schema, self._table, registered=registered)
+        create_or_check(connection, shape.log.schema, self._last, registered=registered)
+        if registered:
+            return
+        connection.exec_driver_sql(_index(shape).replace("%", "%%"), {})
+        # Nothing can insert a row between the check and the registration.
+        connection.exec_driver_sql(f"lock table {shape.target}, {shape.log.target} in share row exclusive mode", {})
+        for one, table in ((shape.name, shape.target), (shape.log.name, shape.log.target)):
+            if has_rows(connection, table):
+                raise holds_rows(one)
+        run(
+            connection,
+            "insert_target",
+            target=shape.name,
+            topology=lead.topology,
+            committer=name,
+            baseline_digest=None,
+        )
+
+    def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
+        """Add the rows to the log; remove those of the redone batch; set the last row of each key of both."""
+        check_one_row_a_key(self.component, result.rows)
+        return super().apply(applying, result, collector)
+
+    def problem(self, connection: Connection) -> str | None:
+        """See PostgresHalf."""
+        try:
+            create_or_check(connection, self._upsert.log.schema, self._last, registered=True)
+        except Halted as halted:
+            return halted.reason
+        return super().problem(connection)
+
+    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
+        plan, attempt = applying.entry.plan, applying.entry.attempt
+        origin = attempt.txid
+        if plan.redo_of is not None:  # a redrive has the place of its batch too, which was quarantined
+            sent = joined(applying.held, _ORIGIN, {"topology": plan.topology, "redone": plan.redo_of})
+            origin = applying.connection.exec_driver_sql(*sent).scalar_one()
+        elif applying.held is not None:
+            applying.connection.exec_driver_sql(applying.held[0], dict(applying.held[1]))
+        return 0, (attempt.txid, attempt.attempt, origin)
+
+    def _end(self, applying: Applying, values: dict[str, Any]) -> int:
+        removed, expected = applying.connection.exec_driver_sql(self._fold, values).one()
+        if applying.reverses is not None:
+            check_reversed(self.component.name, applying.reverses, removed, 0, expected)
+        return int(removed)
+
+
+def _index(shape: UpsertShape) -> str:
+    """Return the statement that lets the rows of a key be found in the log."""
+    keys = ", ".join(unescaped(key.name) for key in shape.keys)
+    return f"create index on {unescaped(shape.log.schema)}.{unescaped(shape.log.table)} ({keys})"
+
+
+def _fold(shape: UpsertShape) -> str:
+    """Return the statement that removes the rows of the redone batch from the log, and sets the last row of each key
+    that these rows or those of the batch have.
+
+    All parts see the log as it was before: so the rows of the redone batch are excluded by their txid.
+    """
+    keys = ", ".join(quoted(key.name) for key in shape.keys)
+    same = " and ".join(f"{{0}}.{quoted(key.name)} = {{1}}.{quoted(key.name)}" for key in shape.keys)
+    names = ", ".join(quoted(column.name) for column in shape.columns)
+    own = ", ".join(f"l.{quoted(column.name)}" for column in shape.columns)
+    ranked = [f"l.{quoted(key.name)}" for key in shape.keys]
+    ranked += [f"l.{quoted(name)} desc nulls last" for name in shape.version]
+    others = [column for column in shape.columns if column.name not in {key.name for key in shape.keys}]
+    # The table always has a row to set: a key alone is set to itself.
+    sets = ", ".join(f"{quoted(column.name)} = excluded.{quoted(column.name)}" for column in (others or shape.keys))
+    present = f"where not coalesce({quoted(shape.deleted)}, false)" if shape.deleted is not None else ""
+    return f"""with gone as (delete from {shape.log.target} where txid = %(redo_of)s returning {keys}),
+k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid = %(txid)s),
+w as materialized (
+  select distinct on ({", ".join(ranked[: len(shape.keys)])}) {own}
+  from k join {shape.log.target} l on {same.format("l", "k")}
+  where l.txid is distinct from %(redo_of)s
+  order by {", ".join(ranked)}, l.origin desc, l.n desc),
+p as materialized (select * from w {present}),
+d as (delete from {shape.target} t using k where {same.format("t", "k")}
+  and not exists (select from p where {same.format("p", "k")})),
+u as (insert into {shape.target} as t ({names}) select {names} from p order by {keys}
+  on conflict ({keys}) do update set {sets})
+select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
+  o.committer) = (%(topology)s, %(redo_of)s, %(committer)s))"""
