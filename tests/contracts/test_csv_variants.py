@@ -63,3 +63,108 @@ class TestSpelledCsv(FormatContract):
     }
     wrong_fields = "a int, z string"
     sizes = SIZES
+
+
+class TestMarkedCsv(FormatContract):
+    """Another quote, an escape character and comments."""
+
+    format = Csv(quote="'", escape="\\", comment="#", null_values=["", "\\N", "N"])
+    other = Csv(delimiter=";")
+    fields = "a int not null, s string, c decimal(5,2), y binary"
+    head = b"# exported\n\ns,'a',x,c,y\n"
+    scraps = (
+        b"x,1,u,1.50,b\n",
+        b"\\N,2,,N,\\N\r\n",
+        b"\\\\N,2,,\\1.5,\\'\n",
+        b"'it''s','3',,,'\\''\n",
+        b"'a\\'b''c\\\\',4,,,\n",
+        b'say "hi",5,,,"\n',
+        b"a\\,b,6,\\\n\\\r\n,,\n",
+        b"'two\nlines, #\n',7,,,\n",
+        b"# it's a comment\n",
+        b"#\r\n",
+        b"#,'open\n",
+        b" # is none,8,,,\n",
+        b"'# nor this',9,,,\n",
+        b"x,x,,,\n",
+        b"x,\\x,,,\n",
+        b"x,1,\\\\,1.505,\n",
+        b"\xff\\,,1,,,\n",
+        b"n\\\0l,1,,,\n",
+        b"1,2\n",
+        b"1\\,2\n",
+        b"\n",
+        b"\r",
+        b"'open,1,,,\n",
+        b"'closed'\\,1,,,\n",
+        b"last,3,,,\\",
+    )
+    files = {
+        "comments alone": b"# a\n#b",
+        "comments with quotes": head + b"#,'open\nx,1,,,\n#,'\ny,2,'',,\n",
+        "comment last": head + b"x,1,,,\n# a",
+        "escaped line end last": head + b"x,1,,,\\\n",
+        "escaped line ends last": head + b"x,1,,,\\\ny,2,,,\\\r\n",
+        "never closed": head + b"x,1,,,\n'" + b"x\\',1,,,\n" * 9,
+        "CR": b"#\rs,a,x,c,y\rx,1,,,\r#\rx,z,,,\\\ry\r",
+    }
+    refused = {"column missing": (b"# s,a,x,c,y\ns,x\n1,2\n", "column 'a' is missing")}
+    sizes = SIZES
+
+
+class TestUnquotedCsv(FormatContract):
+    """As databases write it: tabs, no quotes, escapes."""
+
+    format = Csv(delimiter="\t", quote=None, escape="\\", null_values=["\\N"])
+    other = Csv(delimiter="\t", quote=None)
+    fields = "a int not null, s string, c decimal(5,2)"
+    head = b"s\ta\tc\n"
+    scraps = (
+        b"x\t1\t1.50\n",
+        b"\t2\t\\N\n",
+        b'"\t3\t\\N\n',
+        b'"x"\t4\t\\N\r\n',
+        b'a "b\\\tc"\t5\t"\n',
+        b"\\N\t6\t1\\.5\n",
+        b'""\t"7"\t\\N\n',
+        b"\\\n\\\\\t8\t\\N\n",
+        b"\xff\t9\t\\N\n",
+        b"\t\\N\t\\N\n",
+        b"1\t2\n",
+        b"\n",
+        b"last\t3\t1",
+    )
+    sizes = SIZES
+
+
+class TestLatin1Csv(FormatContract):
+    """A byte for each character, some of which are none."""
+
+    format = Csv(delimiter=";", encoding="cp1252", null_values=["", "\u2013"])
+    other = Csv(delimiter=";", encoding="cp437", null_values=["", "\u2013"])
+    fields = "`Größe` int not null, s string, c decimal(5,2)"
+    head = "s;Größe;c\n".encode("cp1252")
+    scraps = (
+        "Köln €;1;1,50\n".encode("cp1252"),
+        "\u2013;2;\u2013\n".encode("cp1252"),
+        "é\u00a0ÿ;3;1.5\r\n".encode("cp1252"),
+        b"\xc3\xa9;4;\n",
+        b"\x81;5;\n",
+        b"\xc2\x81;5;\n",
+        b"x;\xa05;\n",
+        b"x;6;\x81\n",
+        b"x;;\n",
+        b"\x85;7;\n",
+        b'"\xe4\n""\xf6""";8;\n',
+        b'"\xfc;9;\n',
+        b"1;2\n",
+        b"\n",
+        b"last;3;",
+    )
+    files = {"all bytes": head + bytes(byte for byte in range(1, 256) if byte not in b'\r\n;"') + b";1;\n"}
+    refused = {
+        "UTF-8": ("\ufeffs;Größe;c\n".encode(), "begins with the byte order mark of UTF-8"),
+        "read as another": ("s;Größe;c\n".encode("cp437"), "column 'Größe' is missing"),
+    }
+    wrong_fields = "`Größe` int, s binary"
+    sizes = SIZES

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from txtopo.audit.readers import csv_records, reader
-from txtopo.audit.readers.csv_records import CsvRecord, csv_lines, read_records
+from txtopo.audit.readers.csv_records import CsvMarks, CsvRecord, csv_lines, read_records
 from txtopo.audit.readers.known_readers import READERS
 from txtopo.audit.readers.reader import HashedFile, TooLongError
 from txtopo.audit.readers.text_values import cell_of, is_doubtful
@@ -29,7 +29,9 @@ from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 
 
 def records(content: bytes, delimiter: str = ",") -> list[CsvRecord]:
-    return list(read_records(csv_lines(HashedFile(io.BytesIO(content)).chunks()), delimiter.encode()))
+    return list(
+        read_records(csv_lines(HashedFile(io.BytesIO(content)).chunks()), CsvMarks(delimiter=delimiter.encode()))
+    )
 
 
 def by_csv(content: bytes) -> list[list[str]]:
@@ -181,7 +183,7 @@ SEEDS = {
 def by_emitter(kind: str, text: bytes, quoted: bool) -> Any:
     raw = b'x,"' + text + b'"\n' if quoted else b"x," + text + b"\n"
     try:
-        (batch,) = Decoder(("w", "v"), parse_fields(f"v {kind}"), ",", may_hold_nul=True).decode(raw)
+        (batch,) = Decoder(("w", "v"), parse_fields(f"v {kind}"), may_hold_nul=True).decode(raw)
     except (BadValueError, pa.ArrowInvalid):
         return ValueError
     return batch.column(0)[0].as_py()

@@ -52,7 +52,7 @@ def test_the_spouts_on_the_page_can_be_built() -> None:
     """Every example is tried as it stands there."""
     examples = [text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "FileSpout(" in text]
 
-    assert len(examples) == 5
+    assert len(examples) == 4
     for text in examples:
         exec(text, {"FileSpout": FileSpout})
 

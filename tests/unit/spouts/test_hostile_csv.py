@@ -108,7 +108,7 @@ def oracle_records(data: bytes) -> Iterator[OracleRecord]:
 
 def oracle(data: bytes) -> tuple[list[Row], list[tuple[int, bytes]]]:
     """Rows, and (line, raw) of the rejects: every record is parsed alone."""
-    decoder = Decoder(tuple(HEADER), parse_fields(FIELDS), ",", may_hold_nul=True, may_hold_hexadecimal=True)
+    decoder = Decoder(tuple(HEADER), parse_fields(FIELDS), may_hold_nul=True, may_hold_hexadecimal=True)
     rows: list[Row] = []
     rejects = []
     for record in list(oracle_records(data))[1:]:
@@ -227,7 +227,7 @@ def texts_of(kind: str, chance: random.Random) -> list[bytes]:
 def test_the_slow_path_accepts_exactly_what_the_parser_does(kind: str) -> None:
     """No value is refused by its pattern or converted in another way than the parser of CSV files reads it."""
     (field,) = parse_fields(f"a {kind}").items
-    decoder = Decoder(("a",), parse_fields(f"a {kind}"), ",", may_hold_nul=True, may_hold_hexadecimal=True)
+    decoder = Decoder(("a",), parse_fields(f"a {kind}"), may_hold_nul=True, may_hold_hexadecimal=True)
     texts = texts_of(kind, random.Random(7))
     column = pa.array(texts, pa.binary())
     parsed: dict[bytes, Any] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.audit.readers.csv_records import CsvRecord, csv_lines, read_records
+from txtopo.audit.readers.csv_records import CsvMarks, CsvRecord, csv_lines, read_records
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, check_known
 from txtopo.audit.readers.spelled_values import is_doubtful_as, plain_of, spelled_cell
 from txtopo.audit.readers.text_values import Cell
@@ -15,6 +15,7 @@ from txtopo.core.fields import Fields
 _KNOWN = (
     *("delimiter", "null_values", "header", "columns", "trim", "ignore_case"),
     *("decimal", "grouping", "date_format", "timestamp_format", "empty_is_null"),
+    *("quote", "escape", "comment", "encoding"),
 )
 
 
@@ -26,21 +27,27 @@ class CsvReader(Reader):
     def __init__(self, layout: Mapping[str, Any], fields: Fields) -> None:
         check_known(layout, *_KNOWN)
         self.fields = fields
-        self._delimiter = layout["delimiter"].encode()
         nulls = tuple(layout["null_values"])
-        self.cells: list[Cell] = [spelled_cell(column, nulls, layout) for column in fields.items]
+        self._encoding = layout.get("encoding")
+        self._marks = _marks(layout, self._encoding or "utf-8", nulls)
+        self.cells: list[Cell] = [
+            _recoded(spelled_cell(column, nulls, layout), self._encoding) for column in fields.items
+        ]
         self.plain = [plain_of(column, layout) for column in fields.items]
         self._columns = _columns_of(layout, fields)
         self._trim, self._ignore_case = bool(layout.get("trim")), bool(layout.get("ignore_case"))
 
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
-        records = read_records(csv_lines(hashed.chunks()), self._delimiter)
+        records = read_records(csv_lines(hashed.chunks()), self._marks)
         names, place = self._columns, str(file["path"])
         if names is None:
             header = next(records, None)
             if header is None:
                 return
-            names, place = [name.decode("utf-8", "replace") for name in header.fields], f"{place}:{header.line}"
+            names, place = (
+                [name.decode(self._encoding or "utf-8", "replace") for name in header.fields],
+                f"{place}:{header.line}",
+            )
         planned = file["header"]
         keys = [self._key(name) for name in names]
         needed = [self._key(name) for name in self.fields.names]
@@ -108,3 +115,20 @@ def _columns_of(layout: Mapping[str, Any], fields: Fields) -> list[str] | None:
         return columns
     names = list(fields.names)
     return names + [""] * ((columns or len(names)) - len(names))
+
+
+def _marks(layout: Mapping[str, Any], encoding: str, nulls: Sequence[str]) -> CsvMarks:
+    return CsvMarks(
+        delimiter=layout["delimiter"].encode(),
+        quote=(layout.get("quote", '"') or "").encode(),
+        escape=(layout.get("escape") or "").encode(),
+        comment=(layout.get("comment") or "").encode(),
+        nulls=frozenset(null.encode(encoding, "ignore") for null in nulls),
+    )
+
+
+def _recoded(cell: Cell, encoding: str | None) -> Cell:
+    """Return the reader of a column of a file in this encoding; None: UTF-8."""
+    if encoding is None:
+        return cell
+    return lambda text, quoted: cell(text.decode(encoding).encode(), quoted)

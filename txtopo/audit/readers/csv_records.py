@@ -4,7 +4,8 @@ spouts.
 A field that starts with a quote ends at the next single quote and may contain delimiters and line ends; two quotes in
 it are one. After the closing quote, the delimiter or the end of the line must follow; otherwise this is not a record. A
 quote anywhere else is an ordinary character. Lines end with LF, CRLF or CR. Blank lines are not records. A byte order
-mark at the start of the file is skipped.
+mark at the start of the file is skipped. Where there is an escape character, the character after it belongs to the
+value, also a line end; a line that starts with the comment character is no record.
 """
 
 from __future__ import annotations
@@ -58,7 +59,23 @@ def csv_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         yield from rest.splitlines(keepends=True)
 
 
-def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvMarks:
+    """The characters that divide a file into records and values, as bytes; empty: there is none."""
+
+    delimiter: bytes = b","
+    quote: bytes = b'"'
+    escape: bytes = b""
+    comment: bytes = b""
+    nulls: frozenset[bytes] = frozenset()
+    """Values with an escape in them that mean NULL as they are written."""
+
+    def is_plain(self, line: bytes) -> bool:
+        """Return True for a line without quotes and escapes."""
+        return not (self.quote and self.quote in line) and not (self.escape and self.escape in line)
+
+
+def read_records(lines: Iterator[bytes], marks: CsvMarks) -> Iterator[CsvRecord]:
     """Yield the records in these lines, including the header. Raises TooLongError."""
     number = 0
     again: list[bytes] = []  # Lines after one whose quote is never closed, the next one last.
@@ -68,12 +85,12 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
             return
         number += 1
         body = _without_end(line)
-        if not body:
+        if not body or (marks.comment and line.startswith(marks.comment)):
             continue
-        if b'"' not in line:
-            yield CsvRecord(number, body.split(delimiter), _NOT_QUOTED, body)
+        if marks.is_plain(line):
+            yield CsvRecord(number, body.split(marks.delimiter), _NOT_QUOTED, body)
             continue
-        record = _OpenRecord(delimiter)
+        record = _OpenRecord(marks)
         taken = [line]
         size = len(line)
         while not record.take(taken[-1]):
@@ -84,7 +101,7 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
             if size > RECORD_BYTES_MAX:
                 raise TooLongError(f"the record at line {number} is longer than {RECORD_BYTES_MAX} bytes")
             taken.append(following)
-        if record.is_open or record.is_broken:
+        if not record.is_whole:
             again.extend(reversed(taken[1:]))
             yield CsvRecord(number, [body], _NOT_QUOTED, body, closed=False)
             continue
@@ -94,56 +111,91 @@ def read_records(lines: Iterator[bytes], delimiter: bytes) -> Iterator[CsvRecord
 
 
 class _OpenRecord:
-    """A record with quotes in it, read line by line."""
+    """A record with quotes or escapes in it, read line by line."""
 
-    def __init__(self, delimiter: bytes) -> None:
-        self._delimiter = delimiter
+    def __init__(self, marks: CsvMarks) -> None:
+        self._marks = marks
         self._parts: list[bytes] = []
+        self._written: list[bytes] = []
+        """The present value without quotes, as it is written."""
+        self._begins = True
+        self._in_quotes = False
+        self._escaped = False
         self.fields: list[bytes] = []
         self.quoted: set[int] = set()
-        self.is_open = False
-        """True inside a quoted value."""
-        self.is_broken = False
-        """True if text follows a closing quote."""
+        """Values that were in quotes, and those that had escapes: they are never NULL."""
+        self.is_whole = False
+        """True if it has an end, and no text follows a closing quote."""
 
     def take(self, line: bytes) -> bool:
-        """Add a line; returns True when the record is complete with it."""
-        end = len(_without_end(line))
-        position = 0
-        if not self.is_open:
-            position = self._start(line, 0)
+        """Add a line; returns True when the record ends with it, or is none."""
+        marks, end, position = self._marks, len(_without_end(line)), 0
         while True:
-            if self.is_open:
-                quote = line.find(b'"', position)
-                if quote < 0:
-                    self._parts.append(line[position:])
-                    return False
-                self._parts.append(line[position:quote])
-                position = quote + 1
-                if line[position : position + 1] == b'"':
-                    self._parts.append(b'"')
+            if self._begins:
+                self._begins = False
+                if marks.quote and line.startswith(marks.quote, position):
+                    self.quoted.add(len(self.fields))
+                    self._in_quotes = True
                     position += 1
-                    continue
-                self.is_open = False
-                if position < end and not line.startswith(self._delimiter, position):
-                    self.is_broken = True
+            if self._in_quotes:
+                position = self._within(line, position)
+                if position < 0:
+                    return False
+                if position < end and not line.startswith(marks.delimiter, position):
                     return True
+            stop = line.find(marks.delimiter, position, end)
+            stop = end if stop < 0 else stop
+            escape = line.find(marks.escape, position, stop) if marks.escape else -1
+            if escape >= 0:
+                self._escaped = True
+                self._parts.append(line[position:escape])
+                behind = len(line) if escape + 1 >= end else escape + 2
+                self._parts.append(line[escape + 1 : behind])
+                self._written.append(line[position:behind])
+                if escape + 1 >= end:
+                    return False  # The line end belongs to the value.
+                position = behind
                 continue
-            stop = line.find(self._delimiter, position, end)
-            self._parts.append(line[position : end if stop < 0 else stop])
-            self.fields.append(b"".join(self._parts))
-            self._parts = []
-            if stop < 0:
+            self._parts.append(line[position:stop])
+            self._written.append(line[position:stop])
+            self._end_value()
+            if stop == end:
+                self.is_whole = True
                 return True
-            position = self._start(line, stop + 1)
+            position = stop + 1
 
-    def _start(self, line: bytes, position: int) -> int:
-        """Begin a field; returns where its value starts."""
-        if line[position : position + 1] != b'"':
-            return position
-        self.quoted.add(len(self.fields))
-        self.is_open = True
-        return position + 1
+    def _within(self, line: bytes, position: int) -> int:
+        """Read on inside quotes; returns where the value ends, -1 if it does not end in this line."""
+        marks = self._marks
+        while position < len(line):
+            sign = line[position : position + 1]
+            if marks.escape and sign == marks.escape:
+                self._parts.append(line[position + 1 : position + 2])
+                if position + 1 == len(line):
+                    return -1
+                position += 2
+            elif sign == marks.quote and line.startswith(marks.quote, position + 1):
+                self._parts.append(marks.quote)
+                position += 2
+            elif sign == marks.quote:
+                self._in_quotes = False
+                return position + 1
+            else:
+                found = [line.find(one, position) for one in (marks.quote, marks.escape) if one]
+                behind = min([at for at in found if at >= 0], default=len(line))
+                self._parts.append(line[position:behind])
+                position = behind
+        return -1
+
+    def _end_value(self) -> None:
+        written, at = b"".join(self._written), len(self.fields)
+        if self._escaped and at not in self.quoted and written in self._marks.nulls:
+            self.fields.append(written)
+        else:
+            self.fields.append(b"".join(self._parts))
+            if self._escaped:
+                self.quoted.add(at)
+        self._parts, self._written, self._begins, self._escaped = [], [], True, False
 
 
 def _without_end(line: bytes) -> bytes:

@@ -14,14 +14,15 @@ _DIGITS_AND_LETTERS = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 class ContentScan:
     """Implements `Scan`."""
 
-    def __init__(self, *, hexadecimal: bool) -> None:
-        """`hexadecimal`: whether to search for hexadecimal numbers."""
+    def __init__(self, *, hexadecimal: bool, special: tuple[bytes, ...] = (b'"',)) -> None:
+        """`hexadecimal`: whether to search for hexadecimal numbers; `special`: what of quotes and escapes to search."""
+        self._special = special
         self._quotes = self._nul = self._hexadecimal = False
         self._searches = hexadecimal
         self._last = b""
 
     def feed(self, data: bytearray, count: int) -> None:
-        self._quotes = self._quotes or data.find(b'"', 0, count) >= 0
+        self._quotes = self._quotes or any(data.find(sign, 0, count) >= 0 for sign in self._special)
         self._nul = self._nul or data.find(b"\0", 0, count) >= 0
         if self._searches and not self._hexadecimal:
             split = self._last + data[:1] in (b"0x", b"0X")
@@ -29,9 +30,9 @@ class ContentScan:
         self._last = bytes(data[count - 1 : count])
 
     def facts(self) -> Mapping[str, Any]:
-        """Return `quotes`: True if the file contains a quote character, so that line ends may be inside values; `nul`:
-        a NUL byte; `hexadecimal`: `0x` or `0X` where a value may start, which the parser would read as a number (False
-        if it was not searched for).
+        """Return `quotes`: True if the file contains a quote or escape character, so that line ends may be inside
+        values; `nul`: a NUL byte; `hexadecimal`: `0x` or `0X` where a value may start, which the parser would read as a
+        number (False if it was not searched for).
         """
         return {"quotes": self._quotes, "nul": self._nul, "hexadecimal": self._hexadecimal}
 

@@ -11,15 +11,17 @@ from txtopo.spouts.fingerprint import Scan
 from txtopo.spouts.formats.csv.column_names import ColumnNames
 from txtopo.spouts.formats.csv.content_scan import ContentScan
 from txtopo.spouts.formats.csv.dialect import (
-    BYTE_ORDER_MARK,
     HEADER_BYTES_MAX,
+    Dialect,
     Header,
     check_encoding,
     column_indexes,
+    data_start,
     read_header,
     why_no_header,
     why_no_record,
 )
+from txtopo.spouts.formats.csv.encodings import UTF_8, encoding_named
 from txtopo.spouts.formats.csv.spellings import Spellings
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section, byte_sections
 from txtopo.topology.components import Position
@@ -53,8 +55,13 @@ class Csv(Format):
         date_format: str | None = None,
         timestamp_format: str | None = None,
         empty_is_null: bool = False,
+        quote: str | None = '"',
+        escape: str | None = None,
+        comment: str | None = None,
+        encoding: str = UTF_8,
     ) -> None:
-        """`delimiter` is one ASCII character. An unquoted value that is one of `null_values` is NULL.
+        """`delimiter`, `quote`, `escape` and `comment` are each one ASCII character. An unquoted value that is one
+        of `null_values` is NULL.
 
         With `header=False` there is no header line, and the declared fields are the columns in this order. `columns` is
         then the number of columns, if only the first ones are declared, or the names of all. With `trim`, blanks around
@@ -64,14 +71,23 @@ class Csv(Format):
         `date_format` and `timestamp_format` say how dates and timestamps are written, such as `%d.%m.%Y %H:%M`. With
         `empty_is_null`, an empty value in quotes is NULL in a column that is neither string nor binary.
 
+        With `quote=None`, a quote is a character like others. The character after `escape` belongs to the value. A line
+        that starts with `comment` is skipped. `encoding` is UTF-8, or one of Python's in which each character is one
+        byte and ASCII is as ever, such as `latin-1` or `cp1252`.
+
         Raises TopologyError for an invalid value.
         """
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
-            raise TopologyError(f"delimiter {delimiter!r} is not one ASCII character other than a quote or a line end")
-        self.delimiter = delimiter
         if isinstance(null_values, str) or not all(isinstance(value, str) for value in null_values):
             raise TopologyError(f"null_values {null_values!r} is not a list of texts, e.g. ['', 'NA']")
-        self.null_values: tuple[str, ...] = tuple(null_values)
+        self._dialect = Dialect(
+            delimiter=delimiter,
+            quote=quote,
+            escape=escape,
+            comment=comment,
+            encoding=encoding_named(encoding),
+            null_values=tuple(null_values),
+        )
+        self._dialect.check()
         names = tuple(columns) if isinstance(columns, list | tuple) else columns
         self._columns = ColumnNames(header=header, columns=names, trim=trim, ignore_case=ignore_case)  # type: ignore[arg-type]
         self._columns.check()
@@ -87,18 +103,25 @@ class Csv(Format):
     def layout(self) -> Mapping[str, Any]:
         """Return the settings; of those that the first release did not have, only the ones that are not the usual."""
         return {
-            "delimiter": self.delimiter,
-            "null_values": list(self.null_values),
+            "delimiter": self._dialect.delimiter,
+            "null_values": list(self._dialect.null_values),
             **self._columns.layout(),
             **self._spellings.layout(),
+            **self._dialect.layout(),
         }
 
     def check(self, fields: Fields) -> None:
         self._columns.check_fields(fields)
         self._spellings.check_fields(fields)
+        encoding = self._dialect.encoding
+        for field in fields.items:
+            if field.type.kind == "binary" and encoding != UTF_8:
+                raise TopologyError(f"column {field.name!r} is declared binary, and encoding {encoding!r} is for texts")
 
     def scan(self, fields: Fields) -> Scan:
-        return ContentScan(hexadecimal=any(field.type.kind in INTEGER_KINDS for field in fields.items))
+        return ContentScan(
+            hexadecimal=any(field.type.kind in INTEGER_KINDS for field in fields.items), special=self._dialect.special
+        )
 
     def describe(self, opened: Opened, fields: Fields) -> Mapping[str, Any]:
         """Return the names of its columns, None if it has no record, and in `data` the offset of the first record."""
@@ -107,17 +130,17 @@ class Csv(Format):
         final = len(start) == opened.size
         if not self._columns.header:
             names = self._columns.by_position(fields)
-            why = why_no_record(start, self.delimiter, names, fields.names, final=final)
+            why = why_no_record(start, self._dialect, names, fields.names, final=final)
             if why is not None:
                 raise ValueError(why)
-            return {"header": list(names), "data": len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0}
+            return {"header": list(names), "data": data_start(start, self._dialect)}
         header = self._header(start, fields, final=final)
         return {"header": header and list(header.names), "data": header.end if header else 0}
 
     def _header(self, start: bytes, fields: Fields, *, final: bool) -> Header | None:
         header = None
         try:
-            header = read_header(start, self.delimiter, final=final)
+            header = read_header(start, self._dialect, final=final)
             if header is not None:
                 column_indexes(self._columns.as_declared(header.names, fields), fields.names)
         except ValueError as error:
@@ -149,10 +172,9 @@ class Csv(Format):
         decoder = Decoder(
             self._columns.as_declared(file["header"], fields),
             fields,
-            self.delimiter,
+            self._dialect,
             may_hold_nul=file["nul"] is not False,
             may_hold_hexadecimal=file["hexadecimal"] is not False,
-            null_values=self.null_values,
             spellings=self._spellings,
             tells_infinite=False,
         )

@@ -3,8 +3,9 @@
 Records follow RFC 4180: fields between delimiters; a field that starts with a quote ends at the next single quote and
 may contain delimiters and line ends; a quote inside an unquoted field is an ordinary character. After a closing quote,
 a delimiter or the end of the line must follow: otherwise an earlier quote is missing, and nobody can know how many
-lines it swallowed (pyarrow reads on regardless). Lines end with LF, CRLF or CR. Blank lines are not records. Lines
-count from 1; the line of a record is the one where it starts.
+lines it swallowed (pyarrow reads on regardless). Where there is an escape character, the character after it belongs to
+the value, also a line end. A line that starts with the comment character is no record. Lines end with LF, CRLF or CR.
+Blank lines are not records. Lines count from 1; the line of a record is the one where it starts.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+from txtopo.errors import TopologyError
 from txtopo.spouts.codecs import CODECS
+from txtopo.spouts.formats.csv.encodings import UTF_8
 
 HEADER_BYTES_MAX = 1024 * 1024
 """Maximum size of a header record in bytes; a longer one is not a header."""
@@ -45,40 +50,121 @@ class Header:
     """Offset of the first byte after it."""
 
 
-def field_pattern(delimiter: bytes, unclosed: bytes = rb"(?!)") -> bytes:
-    """Return a pattern for one field; `unclosed` matches the end of a quoted field that is never closed."""
-    behind = b"[" + re.escape(delimiter) + rb"\r\n]"
-    plain = b"[^" + re.escape(delimiter) + rb"\r\n]*+"
-    return rb'(?:"(?:[^"]++|"")*+(?:"(?=' + behind + rb"|\Z)|" + unclosed + rb')|(?!")' + plain + rb")"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The characters that divide a file into records and values."""
+
+    delimiter: str = ","
+    quote: str | None = '"'
+    """None: a quote is a character like others."""
+    escape: str | None = None
+    """The character after it belongs to the value."""
+    comment: str | None = None
+    """A line that starts with it is skipped."""
+    encoding: str = UTF_8
+    null_values: tuple[str, ...] = ("",)
+    """An unquoted value that is one of these, as it is written, is NULL."""
+
+    def check(self) -> None:
+        """Raise TopologyError for an invalid character, or for one of two meanings."""
+        known: dict[str, str] = {}
+        for name in ("delimiter", "quote", "escape", "comment"):
+            sign = getattr(self, name)
+            if sign is None and name != "delimiter":
+                continue
+            if not isinstance(sign, str) or len(sign) != 1 or not sign.isascii() or sign in "\r\n\0":
+                raise TopologyError(f"{name} {sign!r} is not one ASCII character other than a line end")
+            other = known.setdefault(sign, name)
+            if other != name:
+                raise TopologyError(f"{name} {sign!r} is not one ASCII character other than the {other}")
+        if self.parsed_quote != self.quote and (
+            self.delimiter == '"' or any(value.startswith('"') for value in self.null_values)
+        ):
+            raise TopologyError("with an escape and no quote, neither delimiter nor null_values may begin with '\"'")
+
+    def layout(self) -> Mapping[str, Any]:
+        """Return the settings other than delimiter and null_values that are not the usual ones, as JSON values."""
+        names = ("quote", "escape", "comment", "encoding")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(RFC_4180, name)}
+
+    @property
+    def parsed_quote(self) -> str | None:
+        """Return the quote of records as the parser receives them: values with escapes in them are quoted there."""
+        return '"' if self.quote is None and self.escape is not None else self.quote
+
+    @property
+    def rewritten(self) -> tuple[bytes, ...]:
+        """Return what may be in a record that the parser receives in another form."""
+        signs = {self.escape, None if self.quote == self.parsed_quote else self.parsed_quote}
+        return tuple(sign.encode() for sign in signs if sign is not None)
+
+    @property
+    def special(self) -> tuple[bytes, ...]:
+        """Return what is in every record that is more than values between delimiters."""
+        return self.rewritten if self.quote is None else (self.quote.encode(), *self.rewritten)
+
+
+RFC_4180 = Dialect()
+
+
+def field_pattern(dialect: Dialect, unclosed: bytes = rb"(?!)") -> bytes:
+    """Return a pattern for one field; `unclosed` matches the end of a field that has no end: a quoted one that is never
+    closed, or an escape at the end of the data.
+    """
+    delimiter = re.escape(dialect.delimiter.encode())
+    behind = b"[" + delimiter + rb"\r\n]"
+    plain = b"[^" + delimiter + rb"\r\n]*+"
+    inside, escaped = b"", b""
+    if dialect.escape is not None:
+        escape = inside = re.escape(dialect.escape.encode())
+        escaped = b"|" + escape + rb"(?:(?s:.)|\Z)"
+        plain = b"[^" + delimiter + escape + rb"\r\n]++"
+        at_end = rb"(?:\r\n|\r|\n|)" + unclosed
+        plain = b"(?:" + plain + b"|" + escape + b"(?:" + at_end + rb"|\r\n|(?s:.)))*+"
+    if dialect.quote is None:
+        return b"(?:" + plain + b")"
+    quote = re.escape(dialect.quote.encode())
+    body = b"(?:[^" + quote + inside + b"]++|" + quote + quote + escaped + b")*+"
+    closed = quote + b"(?=" + behind + rb"|\Z)"
+    return b"(?:" + quote + body + b"(?:" + closed + b"|" + unclosed + b")|(?!" + quote + b")" + plain + b")"
 
 
 @lru_cache(maxsize=8)
-def record_pattern(delimiter: bytes) -> re.Pattern[bytes]:
-    """Return a pattern for one record with its line end. A group is set if a quoted field reaches the end of the data.
-    No match: text follows a closing quote.
+def record_pattern(dialect: Dialect) -> re.Pattern[bytes]:
+    """Return a pattern for one record with its line end. A group is set if a field without an end reaches the end of
+    the data. No match: text follows a closing quote.
     """
-    first = field_pattern(delimiter, rb"(\Z)")
-    return re.compile(first + b"(?:" + re.escape(delimiter) + first + rb")*+(?:\r\n|\r|\n|\Z)")
+    first = field_pattern(dialect, rb"(\Z)")
+    return re.compile(first + b"(?:" + re.escape(dialect.delimiter.encode()) + first + rb")*+(?:\r\n|\r|\n|\Z)")
 
 
-def first_record(data: bytes, delimiter: str, *, final: bool) -> Record | None:
-    """Return the first record of `data`, skipping blank lines; None if there is no complete one. `data` must begin at
-    the start of a record.
+def first_record(data: bytes, dialect: Dialect, *, final: bool) -> Record | None:
+    """Return the first record of `data`, skipping blank lines and comments; None if there is no complete one. `data`
+    must begin at the start of a record.
 
-    Unless `final`, more data follows, and a record that reaches the end counts as incomplete.
+    Unless `final`, more data follows, and a record that reaches the end counts as incomplete. Raises ValueError if text
+    follows a closing quote.
     """
     size = len(data)
-    for match in record_pattern(delimiter.encode()).finditer(data):
-        start, end = match.span()
-        if start == end:
-            return None
-        text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
-        # A CR at the very end may be the first half of a CRLF.
-        if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
-            return None
-        if data[start] not in b"\r\n":
-            return Record(start, end, match.lastindex is None)
-    return None
+    start = _skipped_pattern(dialect.comment).match(data).end()  # type: ignore[union-attr]
+    if start == size or (dialect.comment is not None and data.startswith(dialect.comment.encode(), start)):
+        return None
+    match = record_pattern(dialect).match(data, start)
+    if match is None:
+        raise ValueError("text follows a closing quote in its header")
+    end = match.end()
+    text_ends = data[end - 1] in b"\r\n" and match.lastindex is None
+    # A CR at the very end may be the first half of a CRLF.
+    if not final and end == size and not (text_ends and data[end - 1] == 0x0A):
+        return None
+    return Record(start, end, match.lastindex is None)
+
+
+@lru_cache(maxsize=8)
+def _skipped_pattern(comment: str | None) -> re.Pattern[bytes]:
+    """Return a pattern for blank lines and comments."""
+    more = b"" if comment is None else b"|" + re.escape(comment.encode()) + rb"[^\r\n]*[\r\n]"
+    return re.compile(rb"(?:[\r\n]" + more + b")*+")
 
 
 class LineCounter:
@@ -155,48 +241,61 @@ def what_it_is(data: bytes) -> str | None:
     return None
 
 
-def read_header(data: bytes, delimiter: str, *, final: bool) -> Header | None:
+def read_header(data: bytes, dialect: Dialect, *, final: bool) -> Header | None:
     """Return the header record in the first bytes of a file, without a byte order mark; None if there is none. Raises
     ValueError that says what is wrong.
     """
     check_encoding(data)
-    skipped = len(BYTE_ORDER_MARK) if data.startswith(BYTE_ORDER_MARK) else 0
-    first = first_record(data[skipped:], delimiter, final=final)
+    skipped = data_start(data, dialect)
+    first = first_record(data[skipped:], dialect, final=final)
     if first is None:
         if not final:
             raise ValueError(f"its header record is longer than {HEADER_BYTES_MAX} bytes")
         return None
-    if data[skipped : skipped + first.start].strip(b"\r\n"):
-        raise ValueError("text follows a closing quote in its header")
     if not first.closed:
         raise ValueError("a quoted name in its header is not closed")
     try:
-        names = record_values(data[skipped + first.start : skipped + first.end], delimiter)
+        names = record_values(data[skipped + first.start : skipped + first.end], dialect)
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"its header is not UTF-8 ({error}): convert the file, and deliver it under a new name (docs/files.md)"
+            f"its header is not {dialect.encoding.upper()} ({error}): say Csv(encoding=…), e.g. 'cp1252' (docs/csv.md)"
         ) from error
     return Header(names, skipped + first.end)
 
 
-def record_values(record: bytes, delimiter: str) -> tuple[str, ...]:
+def data_start(start: bytes, dialect: Dialect) -> int:
+    """Return the offset after a byte order mark. Raises ValueError if it is not that of the declared encoding."""
+    if not start.startswith(BYTE_ORDER_MARK):
+        return 0
+    if dialect.encoding != UTF_8:
+        raise ValueError(f"it begins with the byte order mark of UTF-8, declared is encoding {dialect.encoding!r}")
+    return len(BYTE_ORDER_MARK)
+
+
+def record_values(record: bytes, dialect: Dialect) -> tuple[str, ...]:
     """Return the values of a record. Raises UnicodeDecodeError."""
-    text = record.decode("utf-8").rstrip("\r\n")
+    text = record.decode(dialect.encoding).rstrip("\r\n")
     csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
-    return tuple(next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)))
+    lines = io.StringIO(text, newline="")
+    delimiter, escape = dialect.delimiter, dialect.escape
+    if dialect.quote is None:
+        reader = csv.reader(lines, delimiter=delimiter, escapechar=escape, quoting=csv.QUOTE_NONE)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, escapechar=escape, quotechar=dialect.quote)
+    return tuple(next(reader))
 
 
 def why_no_record(
-    start: bytes, delimiter: str, columns: tuple[str, ...], needed: tuple[str, ...], *, final: bool
+    start: bytes, dialect: Dialect, columns: tuple[str, ...], needed: tuple[str, ...], *, final: bool
 ) -> str | None:
     """Return why a file without a header line, of these columns, cannot be what was declared; None if it can."""
     data = start.removeprefix(BYTE_ORDER_MARK)
-    first = first_record(data, delimiter, final=final)
-    if first is None or not first.closed:
-        return None
     try:
-        values = record_values(data[first.start : first.end], delimiter)
-    except UnicodeDecodeError:
+        first = first_record(data, dialect, final=final)
+        if first is None or not first.closed:
+            return None
+        values = record_values(data[first.start : first.end], dialect)
+    except ValueError:
         return None
     if {name.strip().lower() for name in needed} <= {value.strip().lower() for value in values}:
         return "its first record has the names of the fields, so it is a header line: say header=True (docs/csv.md)"

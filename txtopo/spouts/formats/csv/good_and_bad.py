@@ -4,10 +4,8 @@ path.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import Field, Fields
 from txtopo.errors import unreachable
-from txtopo.spouts.formats.csv.dialect import field_pattern
+from txtopo.spouts.formats.csv.encodings import in_utf8
 from txtopo.spouts.formats.csv.value_checks import (
     accepts_all,
     as_text,
@@ -25,7 +23,7 @@ from txtopo.spouts.formats.csv.value_checks import (
     refused_values,
 )
 from txtopo.spouts.formats.csv.values import BadValueError, Decoder
-from txtopo.spouts.formats.csv.windows import Records, Window
+from txtopo.spouts.formats.csv.windows import Records, Window, values_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class RecordSplitter:
             return SplitWindow(window=window, batches=[], refused={0: window.refused})
         if not self._expects_trouble:
             try:
-                batches = self._decoder.decode(window.data, newlines=window.records is not None)
+                batches = self._decoder.decode(window.parsed, newlines=window.records is not None)
                 return SplitWindow(window=window, batches=batches, refused={})
             except (BadValueError, pa.ArrowInvalid):
                 self._expects_trouble = True
@@ -90,7 +88,7 @@ class RecordSplitter:
         numbers = [left[row] for row in rows]
         refused = self._wrong_widths(records, widths) | self._reasons(records, numbers)
         # A few values may parse although they do not match the patterns, such as numbers with blanks around them.
-        batches = self._decoder.decode(_without(records.raws, set(refused))) if batch is None else [batch]
+        batches = self._decoder.decode(_without(records.parsed, set(refused))) if batch is None else [batch]
         rows_count = sum(batch.num_rows for batch in batches)
         if rows_count + len(refused) != len(records.raws):
             unreachable(f"{len(records.raws)} records of a CSV file are {rows_count} rows and {len(refused)} rejects")
@@ -123,13 +121,14 @@ class RecordSplitter:
             widths.add(row.number - 1)
             return "skip"
 
-        if not is_utf8(window.data):
+        data = in_utf8(window.parsed, self._decoder.dialect.encoding)
+        if not is_utf8(data):
             # The handler is only called with text.
             widths = {number for number, raw in enumerate(records.raws) if self._columns(raw) != self._width}
-            return widths, parser.decode(_without(records.raws, widths))
-        source = pa.BufferReader(b"\n" + window.data)
+            return widths, parser.decode(_without(records.parsed, widths))
+        source = pa.BufferReader(b"\n" + data)
         newlines = window.records is not None
-        batches = list(parser.stream(source, len(window.data) + 1, note, newlines=newlines))
+        batches = list(parser.stream(source, len(data) + 1, note, newlines=newlines))
         return widths, batches
 
     def _learn(self, window: Window, records: Records) -> None:
@@ -180,7 +179,7 @@ class RecordSplitter:
         if not chosen:
             return found
         parser = self._decoder.of(Fields(tuple(as_text(field) for field in self._fields)))
-        (texts,) = parser.decode(b"".join([records.raws[number] for number in chosen]))
+        (texts,) = parser.decode(b"".join([records.parsed[number] for number in chosen]))
         for field, column in zip(self._fields, texts.columns, strict=True):
             for row, reason in refused_values(field, column, self._decoder).items():
                 found.setdefault(chosen[row], reason)
@@ -192,23 +191,12 @@ class RecordSplitter:
 
     def _columns(self, raw: bytes) -> int:
         """Return the number of columns of a record."""
-        delimiter = self._decoder.delimiter.encode()
-        if b'"' not in raw:
+        dialect = self._decoder.dialect
+        delimiter = dialect.delimiter.encode()
+        if not any(sign in raw for sign in dialect.special):
             return raw.count(delimiter) + 1
-        value = _value_pattern(delimiter)
-        columns = position = 0
-        while match := value.match(raw, position):
-            columns += 1
-            position = match.end() + 1
-            if raw[match.end() : position] != delimiter:
-                break
-        return columns
+        return len(values_of(raw, dialect))
 
 
 def _without(raws: list[bytes], numbers: set[int]) -> bytes:
     return b"".join([raw for number, raw in enumerate(raws) if number not in numbers])
-
-
-@lru_cache(maxsize=8)
-def _value_pattern(delimiter: bytes) -> re.Pattern[bytes]:
-    return re.compile(field_pattern(delimiter))

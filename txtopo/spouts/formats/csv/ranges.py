@@ -14,6 +14,7 @@ import pyarrow as pa
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
+from txtopo.spouts.formats.csv.encodings import UTF_8
 from txtopo.spouts.formats.csv.good_and_bad import RecordSplitter, SplitWindow
 from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 from txtopo.spouts.formats.csv.windows import Lines, RecordTooLongError, windows
@@ -37,8 +38,10 @@ class Piece:
     def __init__(self, opened: Opened, file: PlannedFile, section: Section, decoder: Decoder) -> None:
         self._opened = opened
         self._path = str(file["path"])
-        self._quotes = file["quotes"] is not False
+        dialect = decoder.dialect
         self._is_numbered = bool(file.get("numbered"))
+        is_plain = file["quotes"] is False and dialect.comment is None and dialect.encoding == UTF_8
+        self._streams = is_plain and not self._is_numbered
         self._decoder = decoder
         start, end, size = section.start, section.end, int(file["size"])
         self._start = start if start == file["data"] else self._after_line(start - 1, size)
@@ -49,12 +52,12 @@ class Piece:
         """Read the piece as a stream of blocks, and window by window from the first block that does not parse.
 
         A file with quotes is read window by window from the start: pyarrow's parser accepts text after a closing quote.
-        So is one that is numbered.
+        So are files with comments, which it does not know, files that are not UTF-8, and one that is numbered.
         """
         if self._start >= self._end:
             return
         done = 0
-        if not self._quotes and not self._is_numbered:
+        if self._streams:
             try:
                 for batch in self._stream():
                     done += batch.num_rows
@@ -81,7 +84,7 @@ class Piece:
         splitter = RecordSplitter(self._decoder.telling_infinite())
         try:
             for window in windows(
-                self._opened.read, self._start, self._end, self._decoder.delimiter, len(self._decoder.header)
+                self._opened.read, self._start, self._end, self._decoder.dialect, len(self._decoder.header)
             ):
                 yield splitter.split(window)
                 if self._opened.reads_once:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from txtopo.core.fields import Field, FieldType
 from txtopo.spouts.arrow_types import arrow_type
+from txtopo.spouts.formats.csv.encodings import shown_utf8
 from txtopo.spouts.formats.csv.values import BOOLEANS, BadValueError, Decoder
 
 VALUE_CHARS_MAX = 100
@@ -85,7 +86,10 @@ def refused_values(field: Field, texts: pa.Array, decoder: Decoder) -> dict[int,
     wrong = _refused(field, decoder.usual(field, encoded.dictionary), decoder)
     values = encoded.dictionary.take(pa.array(wrong, pa.int64())).to_pylist()
     type_name = str(field.type)
-    reasons = {index: _reason(field, type_name, value) for index, value in zip(wrong, values, strict=True)}
+    reasons = {
+        index: _reason(field, type_name, value, decoder.dialect.encoding)
+        for index, value in zip(wrong, values, strict=True)
+    }
     rows = pc.indices_nonzero(_among(encoded, wrong))
     for row, index in zip(rows.to_pylist(), encoded.indices.take(rows).to_pylist(), strict=True):
         found[row] = reasons[index]
@@ -191,16 +195,18 @@ def _parses(lone: Decoder, texts: list[bytes]) -> bool:
     return True
 
 
-def _reason(field: Field, type_name: str, text: bytes) -> str:
-    shown = _quoted(text)
+def _reason(field: Field, type_name: str, text: bytes, encoding: str) -> str:
+    shown = _quoted(text, encoding)
     if field.type.kind != "string":
         return f"column {field.name!r}: {shown} is no {type_name}"
-    return f"column {field.name!r}: {shown} {'holds the NUL character' if is_utf8(text) else 'is not UTF-8'}"
+    return (
+        f"column {field.name!r}: {shown} {'holds the NUL character' if is_utf8(text) else f'is not {encoding.upper()}'}"
+    )
 
 
-def _quoted(text: bytes) -> str:
-    """Return the value as a literal; bytes that are not UTF-8 appear as `\xfc`, escaped once."""
-    whole = text[: 4 * VALUE_CHARS_MAX].decode("utf-8", "surrogateescape")
+def _quoted(text: bytes, encoding: str) -> str:
+    """Return the value as a literal; bytes that are no characters appear as `\xfc`, escaped once."""
+    whole = shown_utf8(text[: 4 * VALUE_CHARS_MAX], encoding)
     shown = repr(whole if len(whole) <= VALUE_CHARS_MAX else whole[:VALUE_CHARS_MAX] + "…")
     return _ESCAPED.sub(r"\\x\1", shown)
 

@@ -23,7 +23,8 @@ from pyarrow import csv
 
 from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 from txtopo.spouts.arrow_types import arrow_schema, arrow_type
-from txtopo.spouts.formats.csv.dialect import column_indexes
+from txtopo.spouts.formats.csv.dialect import RFC_4180, Dialect, column_indexes
+from txtopo.spouts.formats.csv.encodings import in_utf8
 from txtopo.spouts.formats.csv.respelled import usual_texts
 from txtopo.spouts.formats.csv.spellings import USUAL, Spellings
 
@@ -50,11 +51,10 @@ class Decoder:
         self,
         header: tuple[str, ...],
         fields: Fields,
-        delimiter: str,
+        dialect: Dialect = RFC_4180,
         *,
         may_hold_nul: bool,
         may_hold_hexadecimal: bool = False,
-        null_values: tuple[str, ...] = ("",),
         spellings: Spellings = USUAL,
         tells_infinite: bool = True,
     ) -> None:
@@ -63,8 +63,7 @@ class Decoder:
         """
         self.header = header
         self.fields = fields
-        self.delimiter = delimiter
-        self.null_values = null_values
+        self.dialect = dialect
         self.spellings = spellings
         self._may_hold_nul = may_hold_nul
         self._may_hold_hexadecimal = may_hold_hexadecimal
@@ -81,7 +80,6 @@ class Decoder:
         return Decoder(
             (field.name,),
             Fields((field,)),
-            ",",
             may_hold_nul=self._may_hold_nul,
             may_hold_hexadecimal=self._may_hold_hexadecimal,
             tells_infinite=self._tells_infinite,
@@ -99,10 +97,9 @@ class Decoder:
         return Decoder(
             header,
             fields,
-            self.delimiter,
+            self.dialect,
             may_hold_nul=self._may_hold_nul,
             may_hold_hexadecimal=self._may_hold_hexadecimal,
-            null_values=self.null_values,
             spellings=self.spellings,
             tells_infinite=tells_infinite,
         )
@@ -110,8 +107,8 @@ class Decoder:
     def stream(
         self, source: Any, block_bytes: int, on_invalid_row: Callable[[Any], str] | None = None, *, newlines: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield record batches of `source`, block by block. Raises BadValueError or pyarrow.ArrowInvalid for a block
-        that does not parse.
+        """Yield record batches of `source`, which is UTF-8, block by block. Raises BadValueError or
+        pyarrow.ArrowInvalid for a block that does not parse.
         """
         # Names are positions: a header may repeat undeclared names.
         names = [str(index) for index in range(len(self.header))]
@@ -120,12 +117,15 @@ class Decoder:
             source,
             read_options=csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names),
             parse_options=csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=newlines, invalid_row_handler=on_invalid_row
+                delimiter=self.dialect.delimiter,
+                quote_char=self.dialect.parsed_quote or False,
+                newlines_in_values=newlines,
+                invalid_row_handler=on_invalid_row,
             ),
             convert_options=csv.ConvertOptions(
                 column_types=dict(zip(wanted, map(self._parsed_type, self.fields.items), strict=True)),
                 include_columns=wanted,
-                null_values=list(self.null_values),
+                null_values=list(self.dialect.null_values),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
                 true_values=list(BOOLEANS[:3]),
@@ -140,9 +140,10 @@ class Decoder:
             reader.close()
 
     def decode(self, data: bytes, *, newlines: bool = True) -> list[pa.RecordBatch]:
-        """Return all record batches of `data` in one block; raises like `stream`."""
+        """Return all record batches of `data`, in the encoding of the file, in one block; raises like `stream`."""
         # The line end in front is a blank line: without it, a U+FEFF that starts the first value would be taken for a
         # byte order mark.
+        data = in_utf8(data, self.dialect.encoding)
         source = pa.BufferReader(b"\n" + data)
         return list(self.stream(source, len(data) + 1, newlines=newlines)) if data else []
 

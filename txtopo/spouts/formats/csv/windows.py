@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.spouts.formats.csv.dialect import LineCounter, record_pattern
+from txtopo.spouts.formats.csv.dialect import Dialect, LineCounter, field_pattern, record_pattern
 
 WINDOW_BYTES = 4 * 1024 * 1024
 RECORD_BYTES_MAX = 64 * 1024 * 1024
@@ -31,7 +31,7 @@ class RecordTooLongError(ValueError):
         """Its first byte in the file."""
 
 
-_NOT_CLOSED = "a quoted value is not closed"
+_NOT_CLOSED = ("a quoted value is not closed, or an escape has nothing after it", "a quoted value is not closed")
 _TEXT_FOLLOWS = "a quoted value is not closed where it should be: text follows its closing quote"
 _BLANK_LINES = (b"\n", b"\r\n", b"\r")
 
@@ -42,10 +42,14 @@ class Records:
 
     raws: list[bytes]
     """The records with their line ends."""
+    parsed: list[bytes]
+    """The same as the parser receives them: without escapes."""
     lines: Sequence[int]
     """For each record, the number of lines of the window before it."""
     lines_count: int
     """Number of lines of the window."""
+    differs: bool = False
+    """True if the window has comments or escapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +70,14 @@ class Window:
         """Return its records."""
         return self.records or _records(self.data.splitlines(keepends=True))
 
+    @property
+    def parsed(self) -> bytes:
+        """Return what the parser receives: its data without comments and escapes."""
+        records = self.records
+        return self.data if records is None or not records.differs else b"".join(records.parsed)
 
-def windows(read: ReadBytes, start: int, end: int, delimiter: str, width: int) -> Iterator[Window]:
+
+def windows(read: ReadBytes, start: int, end: int, dialect: Dialect, width: int) -> Iterator[Window]:
     """Yield the records in [start, end) of a file with `width` columns; `start` is the start of a record. Raises
     RecordTooLongError.
     """
@@ -78,7 +88,7 @@ def windows(read: ReadBytes, start: int, end: int, delimiter: str, width: int) -
         if not data:
             return  # The file is shorter than before; the comparison with its plan reports that.
         final = offset + len(data) >= end or len(data) < wanted
-        window = _window(offset, data[: _whole_lines(data, final=final)], delimiter, width, final=final)
+        window = _window(offset, data[: _whole_lines(data, final=final)], dialect, width, final=final)
         if window is None:
             if wanted >= RECORD_BYTES_MAX:
                 raise RecordTooLongError(offset)
@@ -95,72 +105,156 @@ def _whole_lines(data: bytes, *, final: bool) -> int:
     return len(data) if final else data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
 
 
-def _window(start: int, data: bytes, delimiter: str, width: int, *, final: bool) -> Window | None:
+def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: bool) -> Window | None:
     """Return the complete records at the start of `data`, which ends with a line; None if there is none."""
     if not data:
         return None
-    if b'"' not in data:
-        return Window(start=start, data=data)
+    special = dialect.special
+    if not any(sign in data for sign in special):
+        if dialect.comment is None or not _has_comments(data, dialect.comment):
+            return Window(start=start, data=data)
+        return Window(start=start, data=data, records=_records(data.splitlines(keepends=True), (), dialect))
     lines = data.splitlines(keepends=True)
     joined: list[tuple[int, int]] = []
     starts = list(itertools.accumulate(map(len, lines), initial=0))
     done = 0
-    for number in _others(lines, delimiter, width):
-        if number < done or b'"' not in lines[number]:
-            continue  # It is inside a record that started earlier, or is itself a record of any width.
-        match = record_pattern(delimiter.encode()).match(data, starts[number])
+    for number in _others(lines, dialect, width):
+        if number < done or not any(sign in lines[number] for sign in special) or _is_comment(lines[number], dialect):
+            continue  # It is inside a record that started earlier, or is itself a record of any width or a comment.
+        match = record_pattern(dialect).match(data, starts[number])
         if match is None or match.lastindex is not None:
             if number == 0 and match is None:
                 return Window(start=start, data=lines[0], refused=_TEXT_FOLLOWS)
             # Not closed in this window. Only one record of a file is never closed, since its quote swallows all that
             # follows.
             if number == 0:
-                return Window(start=start, data=lines[0], refused=_NOT_CLOSED) if final else None
+                return (
+                    Window(start=start, data=lines[0], refused=_NOT_CLOSED[dialect.escape is None]) if final else None
+                )
             data = data[: starts[number]]
             lines = lines[:number]
             break
         done = bisect.bisect_left(starts, match.end())
         if done > number + 1:
             joined.append((number, done))
-    return Window(start=start, data=data, records=_records(lines, joined))
+    return Window(start=start, data=data, records=_records(lines, joined, dialect))
 
 
-def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = ()) -> Records:
-    """Return the records: each line that is not blank, except the lines that are `joined` into one record, as (first
-    line, line after the last).
+def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = (), dialect: Dialect | None = None) -> Records:
+    """Return the records: each line that is neither blank nor a comment, except the lines that are `joined` into one
+    record, as (first line, line after the last). Without `dialect` there are no comments and no escapes.
     """
     raws: list[bytes] = []
     numbers: list[int] = []
     done = 0
-    blanks = min(map(len, lines)) <= len(b"\r\n")
+    comment = None if dialect is None or dialect.comment is None else dialect.comment.encode()
+    skips = comment is not None or min(map(len, lines)) <= len(b"\r\n")
+    differs = False
     for first, behind in (*joined, (len(lines), len(lines))):
         chosen: Sequence[int] = range(done, first)
-        if blanks:
+        if skips:
             chosen = [number for number in chosen if lines[number] not in _BLANK_LINES]
-        raws.extend([lines[number] for number in chosen] if blanks else lines[done:first])
+        if comment is not None:
+            kept = [number for number in chosen if not lines[number].startswith(comment)]
+            differs = differs or len(kept) < len(chosen)
+            chosen = kept
+        raws.extend([lines[number] for number in chosen] if skips else lines[done:first])
         numbers.extend(chosen)
         if first < behind:
             raws.append(b"".join(lines[first:behind]))
             numbers.append(first)
         done = behind
-    return Records(raws=raws, lines=numbers, lines_count=len(lines))
+    parsed = raws
+    if dialect is not None and dialect.escape is not None:
+        parsed = list(map(_rewriter(dialect).rewritten, raws))
+        differs = True
+    return Records(raws=raws, parsed=parsed, lines=numbers, lines_count=len(lines), differs=differs)
 
 
-def _others(lines: list[bytes], delimiter: str, width: int) -> Sequence[int]:
+def values_of(record: bytes, dialect: Dialect) -> list[bytes]:
+    """Return the values of a record, as they are written."""
+    pattern, delimiter = _value_pattern(dialect), dialect.delimiter.encode()
+    found: list[bytes] = []
+    position = 0
+    while match := pattern.match(record, position):
+        found.append(match[0])
+        position = match.end() + 1
+        if record[match.end() : position] != delimiter:
+            break
+    return found
+
+
+@lru_cache(maxsize=8)
+def _value_pattern(dialect: Dialect) -> re.Pattern[bytes]:
+    return re.compile(field_pattern(dialect))
+
+
+class _Rewriter:
+    """Turns records of a dialect into what the parser receives: what had an escape is quoted, except a value that is
+    NULL as it is written.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._differs = re.compile(b"[" + re.escape(b"".join(dialect.rewritten)) + b"]").search
+        self._dialect = dialect
+        self._delimiter = dialect.delimiter.encode()
+        self._quote = None if dialect.quote is None else dialect.quote.encode()
+        self._sign = (dialect.parsed_quote or "").encode()
+        self._nulls = frozenset(value.encode(dialect.encoding, "ignore") for value in dialect.null_values)
+        escaped = re.escape((dialect.escape or "").encode()) + b"((?s:.))"
+        self._escaped = re.compile(escaped)
+        self._escaped_in_quotes = re.compile(escaped + b"|" + re.escape(self._quote or b"") * 2)
+
+    def rewritten(self, raw: bytes) -> bytes:
+        """Return the record without escapes."""
+        if not self._differs(raw):
+            return raw
+        return self._delimiter.join([self._value(value) for value in values_of(raw, self._dialect)]) + b"\n"
+
+    def _value(self, value: bytes) -> bytes:
+        quote, sign = self._quote, self._sign
+        if quote is not None and value.startswith(quote):
+            inside = self._escaped_in_quotes.sub(lambda match: match[1] or quote, value[1:-1])
+        elif value in self._nulls or not self._differs(value):
+            return value
+        else:
+            inside = self._escaped.sub(rb"\1", value)
+        return sign + inside.replace(sign, sign + sign) + sign
+
+
+@lru_cache(maxsize=8)
+def _rewriter(dialect: Dialect) -> _Rewriter:
+    return _Rewriter(dialect)
+
+
+def _is_comment(line: bytes, dialect: Dialect) -> bool:
+    return dialect.comment is not None and line.startswith(dialect.comment.encode())
+
+
+def _has_comments(data: bytes, comment: str) -> bool:
+    """Return True if a line of data that starts with a line begins with this character."""
+    sign = comment.encode()
+    return data.startswith(sign) or b"\n" + sign in data or b"\r" + sign in data
+
+
+def _others(lines: list[bytes], dialect: Dialect, width: int) -> Sequence[int]:
     """Return the numbers of all lines except those that are a complete record of `width` columns by themselves."""
     try:
-        found = pc.match_substring_regex(pa.array(lines, pa.binary()), _line_pattern(delimiter, width))
+        found = pc.match_substring_regex(pa.array(lines, pa.binary()), _line_pattern(dialect, width))
     except pa.ArrowInvalid:
         return range(len(lines))  # More columns than such a pattern can count: each line is checked by itself.
     return list(pc.indices_nonzero(pc.invert(found)).to_pylist())
 
 
 @lru_cache(maxsize=8)
-def _line_pattern(delimiter: str, width: int) -> str:
+def _line_pattern(dialect: Dialect, width: int) -> str:
     """Return a pattern for RE2, which is ten times as fast as `re`: a line that is one complete record."""
-    sign = re.escape(delimiter)
-    value = rf'(?:"(?:[^"]|"")*"|[^"{sign}\r\n][^{sign}\r\n]*|)'
-    return rf"^{value}(?:{sign}{value}){{{width - 1}}}(?:\r\n|\r|\n|)$"
+    sign = re.escape(dialect.delimiter)
+    quote, escape = re.escape(dialect.quote or ""), re.escape(dialect.escape or "")
+    value = rf"[^{sign}{quote}{escape}\r\n][^{sign}{escape}\r\n]*|"
+    if quote:
+        value = rf"{quote}(?:[^{quote}{escape}]|{quote}{quote})*{quote}|{value}"
+    return rf"^(?:{value})(?:{sign}(?:{value})){{{width - 1}}}(?:\r\n|\r|\n|)$"
 
 
 class Lines:

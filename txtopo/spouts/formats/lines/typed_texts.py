@@ -85,4 +85,4 @@ def _values(field: Field, column: Column) -> pa.Array:
 def _decoder(field: Field) -> Decoder:
     """Return a decoder of this field alone. NOT NULL is checked here, since a row that is NULL is no text."""
     alone = Field(field.name, field.type)
-    return Decoder((field.name,), Fields((alone,)), ",", may_hold_nul=True, may_hold_hexadecimal=True)
+    return Decoder((field.name,), Fields((alone,)), may_hold_nul=True, may_hold_hexadecimal=True)
