@@ -1,4 +1,4 @@
-"""The example that the README shows, run by its command on real services and real Spark.
+"""The example that the README shows and the one with flights, run by their commands on real services and real Spark.
 
 On a cluster as a process of its own, as somebody at a terminal would; on this machine in this process, in the Spark
 session of the other tests.
@@ -7,8 +7,11 @@ session of the other tests.
 from __future__ import annotations
 
 import csv
+import gzip
+import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,7 @@ from tests.kit.fast_jvm import with_archive
 from tests.kit.files import settle_soon
 from txtopo.committers.postgres.connect import make_engine
 from txtopo.demo.flights import find_flights, write_days
+from txtopo.demo.logs.lines import write_hours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -215,3 +219,32 @@ def test_the_same_example_counts_right_on_a_cluster(place: Place, days: list[Pat
     said = [line.removeprefix("flights: ") for line in done.stderr.splitlines()]
     assert [line for line in said if line.startswith(told)] == said[: len(told)], "what is going on, from the start"
     assert done.stdout == ""
+
+
+def test_the_example_of_the_readme_counts_every_request_in_its_hour(
+    place: Place, spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: an access log by hour and status, exactly once; what is no request is kept, and the audit recounts."""
+    monkeypatch.chdir(place.folder)
+    monkeypatch.setenv("LOGS_FOLDER", str(place.files))
+    for name, value in place.settings.items():
+        monkeypatch.setenv(name, value)
+    settle_soon(monkeypatch)
+    write_hours(place.files, range(2, 5))
+    by_hand: Counter[tuple[int, int]] = Counter()
+    for number, path in enumerate(sorted(place.files.iterdir()), 2):
+        statuses = (
+            re.search(r'HTTP/1.1" ([0-9]+) ', line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()
+        )
+        by_hand.update((number, int(status[1])) for status in statuses if status)
+    ask = runner(capsys)
+
+    done = ask("run", str(ROOT / "examples" / "access_log.py") + ":topology", "--once")
+
+    assert done.code == 0, done.err
+    rows = place.query(
+        "select extract(hour from window_start at time zone 'UTC')::int, status, requests from requests_by_hour"
+    )
+    assert {(hour, status): requests for hour, status, requests in rows} == by_hand
+    assert place.query("select count(*) from txtopo.rejected_row") == [(4,)]
+    assert ask("audit", "web").code == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from txtopo.cli import main
+from txtopo.demo.logs import lines
 from txtopo.demo.logs import logs_story as story
 from txtopo.demo.logs.lines import HOURS, LINES, TLS_HOUR, write_hours
 from txtopo.demo.logs.recount import count_requests
@@ -35,14 +36,14 @@ def test_the_first_request_without_a_path_comes_when_the_story_says(tmp_path: Pa
 
 def test_the_recount_divides_requests_by_section_and_status(tmp_path: Path) -> None:
     start = "10.0.0.1 - - [01/Jun/2026:00:00:00 +0000]"
-    lines = (
+    written = (
         f'{start} "GET /cart/1?x=2 HTTP/1.1" 200 7 "-" "say \\"hi\\""',
         f'{start} "GET /cart HTTP/1.1" 200 - "-" "-"',
         f'{start} "GET / HTTP/1.1" 404 5 "-" "-"',
         f'{start} "\\x16\\x03" 400 226 "-" "-"',
         f"{start} disk full",
     )
-    (tmp_path / "a.log.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress("\n".join(written).encode()))
 
     assert count_requests(tmp_path) == ({("cart", "200"): (2, 7), ("", "404"): (1, 5), ("-", "400"): (1, 226)}, 1)
 
@@ -58,3 +59,10 @@ def test_an_option_of_the_other_story_is_refused(capsys: pytest.CaptureFixture[s
     assert main(["demo", "logs", "--files", "9"]) == 2
     assert "--files is an option of the story flights" in capsys.readouterr().err
     assert main(["demo", "storm"]) == 2
+
+
+def test_the_readmes_command_writes_a_day_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines.main([str(tmp_path / "logs")]) == 0
+    assert capsys.readouterr().err == f"48,000 lines in 24 files in {tmp_path / 'logs'}\n"
+    assert len(list((tmp_path / "logs").iterdir())) == HOURS
+    assert lines.main([]) == lines.main(["--help"]) == 2

@@ -76,7 +76,7 @@ def told(default: Any) -> str:
 
 def test_the_topology_shown_is_the_example() -> None:
     """The code block is the file, to the letter."""
-    assert code_blocks() == [(ROOT / "examples" / "flights.py").read_text(encoding="utf-8")]
+    assert code_blocks() == [(ROOT / "examples" / "access_log.py").read_text(encoding="utf-8")]
 
 
 def test_the_readme_is_short() -> None:
@@ -215,7 +215,7 @@ def test_the_examples_of_these_pages_have_types() -> None:
     functions = [node for code in codes for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef)]
     types = [argument.annotation for one in functions for argument in one.args.args if argument.arg != "self"]
 
-    assert len(functions) >= 3
+    assert len(functions) >= 2
     assert all(one is not None and "Any" not in ast.unparse(one) for one in [*types, *(f.returns for f in functions)])
 
 

@@ -1,9 +1,13 @@
-"""Writes a night of access logs, as a web server would: a compressed file for each hour, the same in every run."""
+"""Writes a day of access logs, as a web server would: a compressed file for each hour, the same in every run.
+
+`python -m txtopo.demo.logs.lines FOLDER` writes them for experiments.
+"""
 
 from __future__ import annotations
 
 import gzip
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -50,3 +54,17 @@ def _lines(hour: int) -> Iterator[str]:
         if hour == TORN_HOUR and number % 500 == 11:
             line = line[:50]
         yield line
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files into the given folder; returns the exit code."""
+    if len(arguments) != 1 or arguments[0].startswith("-"):
+        print("usage: python -m txtopo.demo.logs.lines FOLDER", file=sys.stderr)
+        return 2
+    lines = write_hours(Path(arguments[0]), range(HOURS))
+    print(f"{lines:,} lines in {HOURS} files in {arguments[0]}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
