@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.spouts.kafka_spout import KafkaSpout
+    from txtopo.spouts.tail_spout import TailSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
     from txtopo.topology.committer_bolt import CommitterBolt
@@ -103,6 +104,7 @@ _HOMES = {
     "RunSettings": "txtopo.run_settings",
     "Spec": "txtopo.topology.specs",
     "StoreUnavailable": "txtopo.errors",
+    "TailSpout": "txtopo.spouts.tail_spout",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
     "TopologyError": "txtopo.errors",
@@ -143,6 +145,7 @@ __all__ = [
     "RunSettings",
     "Spec",
     "StoreUnavailable",
+    "TailSpout",
     "Topology",
     "TopologyBuilder",
     "TopologyError",

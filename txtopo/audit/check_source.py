@@ -104,15 +104,18 @@ class SourceCheck:
             raise PlanError(f"its plan cannot be read: {error!r}") from error
 
     def partitions(self, plan: Any | None) -> frozenset[tuple[str, str]]:
-        """Return spout and name of the named partitions of which a plan has a range; empty if it cannot be read."""
+        """Return spout and name of the named partitions of which a plan has a range, and the paths of such ranges of
+        growing files; empty if it cannot be read.
+        """
         try:
             metadata = {} if plan is None else self._metadata(plan)
             return frozenset(
-                (spout, str(name))
+                (spout, str(place))
                 for spout, value in metadata.items()
                 if isinstance(value, Mapping) and "names" in value
                 for name, entry in zip(value["names"], value["partitions"], strict=True)
                 if "range" in entry
+                for place in (name, *_path_in(entry["range"]))
             )
         except (PlanError, KeyError, TypeError, ValueError):
             return frozenset()
@@ -302,6 +305,10 @@ class SourceCheck:
         )
         width = len(committer.keys)
         return {tuple(map(_plain, row[:width])): list(row[width:]) for row in stream(self.connection, sql, txid=txid)}
+
+
+def _path_in(planned: Any) -> Sequence[Any]:
+    return [planned["path"]] if isinstance(planned, Mapping) and "path" in planned else []
 
 
 def _paths_of(metadata: Any) -> frozenset[str]:

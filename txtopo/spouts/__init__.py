@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PartitionedEmitter,
         PartitionedTransactionalSpout,
     )
+    from txtopo.spouts.tail_spout import TailSpout
     from txtopo.spouts.text_spout import TextSpout
     from txtopo.spouts.transactional import Coordinator, Emitter, EmitterContext, TransactionalSpout
     from txtopo.topology.components import Spout, SpoutContext
@@ -44,6 +45,7 @@ _HOMES = {
     "Spout": "txtopo.topology.components",
     "SpoutContext": "txtopo.topology.components",
     "SpoutOutputCollector": "txtopo.spouts.acked_spout",
+    "TailSpout": "txtopo.spouts.tail_spout",
     "TextSpout": "txtopo.spouts.text_spout",
     "TransactionalSpout": "txtopo.spouts.transactional",
     "UnreliableSpout": "txtopo.spouts.acked_spout",
@@ -67,6 +69,7 @@ __all__ = [
     "Spout",
     "SpoutContext",
     "SpoutOutputCollector",
+    "TailSpout",
     "TextSpout",
     "TransactionalSpout",
     "UnreliableSpout",

@@ -6,8 +6,8 @@ A part is a list of pieces `[file index, start, end]`: sections of files, as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields, parse_fields
@@ -21,6 +21,8 @@ from txtopo.topology.components import Position, Tally
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Opener = Callable[[PlannedFile], AbstractContextManager[Opened]]
 
 
 def split_batch(format_: Format, metadata: Metadata) -> list[dict[str, Any]]:
@@ -52,10 +54,12 @@ def emit_pieces(
     tally: Tally,
     *,
     fail: bool = False,
+    opener: Opener | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Emit the pieces as batches of the declared fields, parsed with the plan's own schema (R12).
 
-    Records that do not parse go to the tally; with `fail` the first one raises BatchDataError.
+    Records that do not parse go to the tally; with `fail` the first one raises BatchDataError. `opener` opens files
+    that are not whole files of a disk.
     """
     from txtopo.spouts.arrow_types import arrow_schema
 
@@ -65,7 +69,7 @@ def emit_pieces(
     chosen = chosen_columns(planned, declared)
     keeper = Keeper(tally, fail=fail)
     for file, section in _sections(metadata, pieces):
-        with _opened(file, to_its_end=True) as opened:
+        with opener(file) if opener else _opened(file, to_its_end=True) as opened:
             for emitted in format_.emit(opened, _seen(file, is_numbered=is_numbered), section, within):
                 keeper.keep(emitted)
                 if emitted.batch is None or not emitted.batch.num_rows:
@@ -74,14 +78,21 @@ def emit_pieces(
                 yield batch if chosen is None else only_columns(batch, chosen, arrow_schema(declared))
 
 
-def locate_row(format_: Format, metadata: Metadata, pieces: Sequence[Sequence[int]], number: int) -> Position | None:
+def locate_row(
+    format_: Format,
+    metadata: Metadata,
+    pieces: Sequence[Sequence[int]],
+    number: int,
+    *,
+    opener: Opener | None = None,
+) -> Position | None:
     """Return the position of row `number` (from 0) that `emit_pieces` emits of these pieces; None if there are
     fewer.
     """
     within = FileFields.planned(parse_fields(metadata["schema"]), metadata).within
     left = number
     for file, section in _sections(metadata, pieces):
-        with _opened(file, to_its_end=False) as opened:
+        with opener(file) if opener else _opened(file, to_its_end=False) as opened:
             found = format_.locate(opened, _seen(file), section, within, left)
         if isinstance(found, Position):
             return found

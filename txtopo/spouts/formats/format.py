@@ -8,13 +8,12 @@ import itertools
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from txtopo.core.fields import Fields
 from txtopo.core.values import RejectedRow
-from txtopo.spouts.codecs import ReadAt
 from txtopo.spouts.fingerprint import CHUNK_BYTES, Scan
 from txtopo.topology.components import Position
 
@@ -59,7 +58,7 @@ class Opened:
     way.
     """
 
-    def __init__(self, path: str, read_at: ReadAt, size: int, start: bytes | None = None) -> None:
+    def __init__(self, path: str, read_at: Callable[[int, int], bytes], size: int, start: bytes | None = None) -> None:
         """`read_at` reads its bytes. `start`: its first bytes, if they are known."""
         self.path = path
         self._read_at = read_at

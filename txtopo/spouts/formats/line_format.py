@@ -47,7 +47,7 @@ class LineFormat(Format):
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
         from txtopo.spouts.formats.lines.line_windows import LineNumbers
 
-        numbers = LineNumbers(opened.read, int(file["data"]))
+        numbers = LineNumbers(opened.read, int(file["data"]), int(file.get("first_line", 1)))
         for window, places, sifted in self._windows(opened, file, section, fields, numbers):
             lines: Sequence[int] | None = None
             if file.get("numbered"):
@@ -63,7 +63,7 @@ class LineFormat(Format):
         from txtopo.spouts.formats.lines.line_windows import LineNumbers
         from txtopo.spouts.reject_limit import shown_raw
 
-        numbers, done = LineNumbers(opened.read, int(file["data"])), 0
+        numbers, done = LineNumbers(opened.read, int(file["data"]), int(file.get("first_line", 1))), 0
         for window, places, sifted in self._windows(opened, file, section, fields, numbers):
             if number - done < sifted.batch.num_rows:
                 kept = [place for index, place in enumerate(places) if index not in sifted.refused]

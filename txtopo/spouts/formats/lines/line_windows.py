@@ -93,14 +93,14 @@ def _after_line(read: ReadBytes, offset: int, size: int) -> int:
 class LineNumbers:
     """Finds the line numbers of offsets that are given in ascending order; reads the bytes before them once."""
 
-    def __init__(self, read: ReadBytes, start: int) -> None:
-        """`start`: the offset of the first line."""
+    def __init__(self, read: ReadBytes, start: int, first: int = 1) -> None:
+        """`start`: the offset of the first line; `first`: its number."""
         self._read = read
         self._counted = start
-        self._line = 1
+        self._line = first
 
     def at(self, offset: int) -> int:
-        """Return the line, from 1, that starts at `offset`."""
+        """Return the number of the line that starts at `offset`."""
         while self._counted < offset:
             data = self._read(self._counted, min(WINDOW_BYTES, offset - self._counted))
             if not data:

@@ -1,0 +1,1 @@
+"""Growing files: what TailSpout consists of."""
