@@ -26,7 +26,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
-from txtopo.topology.components import Topology
+from txtopo.topology.components import CommitterComponent, Topology
 
 _NO_PLANS = (1 << 63) - 1
 """Higher than every txid."""
@@ -251,6 +251,27 @@ def check_contributions(leadership: Leadership, topology: Topology) -> None:
                 next_command=f"set contributions={before} again; or count again, with a committer of another name "
                 "and another table",
             )
+        check_distinct(leadership, topology.name, committer)
+
+
+def check_distinct(leadership: Leadership, topology: str, committer: CommitterComponent) -> None:
+    """Raise Halted if a committer counts other distinct values than before: those of its earlier batches are missing,
+    and their numbers would be too low.
+    """
+    described = leadership.description.get("committers", {}).get(committer.name)
+    if described is None:
+        return
+    before, now = (
+        sorted(f"{field} as {column}" for field, column, _ in one.get("distinct", ()))
+        for one in (described, committer.bolt.describe())
+    )
+    if set(now) - set(before):
+        raise Halted(
+            f"committer {committer.name} of {topology} has counted batches without the distinct values of "
+            f"{', '.join(sorted(set(now) - set(before)))}: their numbers would be too low",
+            next_command=f"set distinct of {committer.name} as it was; or count again, with a committer of another "
+            "name and another table",
+        )
 
 
 def _carry_out_replans(

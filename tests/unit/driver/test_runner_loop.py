@@ -13,7 +13,7 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import write_orders
-from txtopo import CountCommitter
+from txtopo import AggregateCommitter, CountCommitter
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.core.events import AttemptEnded
 from txtopo.core.state import Rules, State
@@ -331,6 +331,14 @@ def renamed(folder: Path, **names: str) -> Topology:
             "order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"], contributions=False
         )
         if "contributions" in names
+        else AggregateCommitter(
+            "order_totals",
+            ["shop", "article"],
+            count="rows",
+            sums=["pieces", "price"],
+            distinct={names["distinct"]: "sizes"},
+        )
+        if "distinct" in names
         else committer.bolt,
     )
     return replace(topology, spouts=(replace(spout, name=source),), committers=(changed, *topology.committers[1:]))
@@ -344,6 +352,10 @@ def renamed(folder: Path, **names: str) -> Topology:
             "spout files was removed and deliveries is new. If deliveries is files renamed, .* counted again",
         ),
         ({"committer": "by_store"}, "belongs to committer totals of topology orders"),
+        (
+            {"distinct": "pieces"},
+            "committer totals of orders has counted batches without the distinct values of pieces as sizes: their",
+        ),
         ({"contributions": "none"}, "was run with contributions=True and now has contributions=False"),
     ],
 )
