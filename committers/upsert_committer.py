@@ -34,6 +34,8 @@ class UpsertCommitter(AppendCommitter):
     """
 
     committer_kind: ClassVar[str] = "upsert"
+    whole: ClassVar[bool] = False
+    """True: the table has all rows of the last batch of a key, not one row."""
     front: ClassVar[tuple[str, ...]] = (*ROW_COLUMNS[:2], ORIGIN, ROW_COLUMNS[2])
 
     def __init__(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from txtopo.committers.append_committer import AppendCommitter
     from txtopo.committers.count_committer import CountCommitter
     from txtopo.committers.new_ids import NewIds
+    from txtopo.committers.replace_committer import ReplaceCommitter
     from txtopo.committers.upsert_committer import UpsertCommitter
     from txtopo.core.fields import Fields
     from txtopo.core.state import PoisonPolicy
@@ -99,6 +100,7 @@ _HOMES = {
     "OrderOpenError": "txtopo.operating.orders",
     "PoisonPolicy": "txtopo.core.state",
     "RefusedError": "txtopo.operating.orders",
+    "ReplaceCommitter": "txtopo.committers.replace_committer",
     "RowsPromise": "txtopo.topology.spark_types",
     "RunResult": "txtopo.driver.run_result",
     "RunSettings": "txtopo.run_settings",
@@ -140,6 +142,7 @@ __all__ = [
     "OrderOpenError",
     "PoisonPolicy",
     "RefusedError",
+    "ReplaceCommitter",
     "RowsPromise",
     "RunResult",
     "RunSettings",

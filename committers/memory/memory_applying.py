@@ -156,6 +156,23 @@ class MemoryDraft:
         }
         self._tables[shape.name] = {**gone, **rest}
 
+    def set_rows_of_last_batch(self, shape: UpsertShape) -> None:
+        """Make the table of a `ReplaceCommitter` what follows from its log: the rows of the last batch of each key."""
+        names = [column.name for column in shape.log.fields]
+        places = [names.index(key.name) for key in shape.keys]
+        log = self._present(shape.log.name)
+        last: dict[Key, int] = {}
+        for (_, _, origin, _), values in log.items():
+            key = tuple(values[at] for at in places)
+            last[key] = max(origin, last.get(key, origin))
+        kept = {
+            (txid, number): values
+            for (txid, _, origin, number), values in log.items()
+            if last[tuple(values[at] for at in places)] == origin
+        }
+        gone = dict.fromkeys(self._store.tables[shape.name].keys() - kept.keys())
+        self._tables[shape.name] = {**gone, **kept}
+
     def last_rows(self, committer: CommitterComponent, shape: RowShape) -> CommitterResult | None:
         """Return the rows of the last batch in a table of rows; None if it has none."""
         stored = self._store.tables.get(shape.name, {})

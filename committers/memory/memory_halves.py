@@ -178,8 +178,7 @@ class MemoryUpsert:
     def prepare(self, store: MemoryPostgres, lead: Lead, committer: CommitterComponent) -> None:
         """Create its tables in memory, or check them, and register the target."""
         shape = upsert_shape_of(committer)
-        keys = {key.name for key in shape.keys}
-        columns = (*shape.keys, *(column for column in shape.columns if column.name not in keys))
+        columns = (*shape.unique, *(column for column in shape.columns if column not in shape.unique))
         if is_registered(store, lead, committer.name, shape.name, columns):
             return
         _create(store, shape.name, columns)
@@ -198,7 +197,7 @@ class MemoryUpsert:
         check_one_row_a_key(committer, result.rows)
         front = (attempt.txid, attempt.attempt, _origin(applying))
         count = _append(applying, committer, shape.log, front, result)
-        applying.draft.set_last_rows(shape)
+        applying.draft.set_rows_of_last_batch(shape) if shape.whole else applying.draft.set_last_rows(shape)
         return count
 
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
@@ -241,6 +240,7 @@ MEMORY_HALVES: Mapping[str, MemoryHalf] = {
     "aggregate": MemoryCount(),
     "append": MemoryAppend(),
     "code": MemoryCode(),
+    "replace": MemoryUpsert(),
     "upsert": MemoryUpsert(),
 }
 """Kind of committer -> its half in this room."""

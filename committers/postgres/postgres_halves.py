@@ -191,6 +191,7 @@ POSTGRES_HALVES: Mapping[str, Callable[[CommitterComponent], PostgresHalf]] = {
     "aggregate": PostgresCount,
     "append": PostgresAppend,
     "code": PostgresCode,
+    "replace": PostgresUpsert,
     "upsert": PostgresUpsert,
 }
 """Kind of committer -> what makes its half in this room."""

@@ -4,6 +4,7 @@ table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
@@ -11,6 +12,7 @@ from sqlalchemy import Connection
 from txtopo.committers.postgres.append_rows import PostgresAppend
 from txtopo.committers.postgres.target_tables import Table, create_or_check, ddl_of, has_rows, is_registered
 from txtopo.committers.postgres.transactions import joined, run
+from txtopo.committers.protocol.count_tables import Column
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.protocol.row_tables import (
     UpsertShape,
@@ -39,7 +41,7 @@ class PostgresUpsert(PostgresAppend):
 
     def __init__(self, component: CommitterComponent) -> None:
         self._upsert = upsert_shape_of(component)
-        self._last = Table(self._upsert.table, self._upsert.columns, self._upsert.keys)
+        self._last = Table(self._upsert.table, self._upsert.columns, self._upsert.unique)
         self._fold = _fold(self._upsert)
         super().__init__(component)
 
@@ -107,32 +109,46 @@ def _index(shape: UpsertShape) -> str:
 
 
 def _fold(shape: UpsertShape) -> str:
-    """Return the statement that removes the rows of the redone batch from the log, and sets the last row of each key
-    that these rows or those of the batch have.
+    """Return the statement that removes the rows of the redone batch from the log, and sets the rows of each key that
+    these rows or those of the batch have: the last one, or all of the last batch.
 
-    All parts see the log as it was before: so the rows of the redone batch are excluded by their txid.
+    All parts see the log as it was before: so the rows of the redone batch are excluded by their txid. A row that stays
+    is not deleted: the order in which the parts change the table is not defined.
     """
-    keys = ", ".join(quoted(key.name) for key in shape.keys)
-    same = " and ".join(f"{{0}}.{quoted(key.name)} = {{1}}.{quoted(key.name)}" for key in shape.keys)
-    names = ", ".join(quoted(column.name) for column in shape.columns)
-    own = ", ".join(f"l.{quoted(column.name)}" for column in shape.columns)
-    ranked = [f"l.{quoted(key.name)}" for key in shape.keys]
-    ranked += [f"l.{quoted(name)} desc nulls last" for name in shape.version]
-    others = [column for column in shape.columns if column.name not in {key.name for key in shape.keys}]
-    # The table always has a row to set: a key alone is set to itself.
-    sets = ", ".join(f"{quoted(column.name)} = excluded.{quoted(column.name)}" for column in (others or shape.keys))
+    keys, unique, names = _listed(shape.keys), _listed(shape.unique), _listed(shape.columns)
     present = f"where not coalesce({quoted(shape.deleted)}, false)" if shape.deleted is not None else ""
+    others = [column for column in shape.columns if column not in shape.unique]
+    sets = ", ".join(f"{quoted(column.name)} = excluded.{quoted(column.name)}" for column in others)
+    changed = f"update set {sets}" if others and not shape.whole else "nothing"
+    log = f"from k join {shape.log.target} l on {_same(shape.keys, 'l', 'k')} where l.txid is distinct from %(redo_of)s"
     return f"""with gone as (delete from {shape.log.target} where txid = %(redo_of)s returning {keys}),
 k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid = %(txid)s),
-w as materialized (
-  select distinct on ({", ".join(ranked[: len(shape.keys)])}) {own}
-  from k join {shape.log.target} l on {same.format("l", "k")}
-  where l.txid is distinct from %(redo_of)s
-  order by {", ".join(ranked)}, l.origin desc, l.n desc),
+w as materialized ({_of_last_batch(shape, log) if shape.whole else _last(shape, log)}),
 p as materialized (select * from w {present}),
-d as (delete from {shape.target} t using k where {same.format("t", "k")}
-  and not exists (select from p where {same.format("p", "k")})),
-u as (insert into {shape.target} as t ({names}) select {names} from p order by {keys}
-  on conflict ({keys}) do update set {sets})
+d as (delete from {shape.target} t using k where {_same(shape.keys, "t", "k")}
+  and not exists (select from p where {_same(shape.unique, "p", "t")})),
+u as (insert into {shape.target} as t ({names}) select {names} from p order by {unique}
+  on conflict ({unique}) do {changed})
 select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
   o.committer) = (%(topology)s, %(redo_of)s, %(committer)s))"""
+
+
+def _last(shape: UpsertShape, log: str) -> str:
+    keys = _listed(shape.keys, "l.")
+    order = [keys, *(f"l.{quoted(name)} desc nulls last" for name in shape.version), "l.origin desc", "l.n desc"]
+    return f"select distinct on ({keys}) {_listed(shape.columns, 'l.')} {log} order by {', '.join(order)}"
+
+
+def _of_last_batch(shape: UpsertShape, log: str) -> str:
+    # No field is called `attempt`, a column of the log.
+    place = f"rank() over (partition by {_listed(shape.keys, 'l.')} order by l.origin desc) as attempt"
+    ranked = f"select {_listed(shape.columns, 'l.')}, {place} {log}"
+    return f"select {_listed(shape.columns)} from ({ranked}) r where attempt = 1"
+
+
+def _same(columns: Sequence[Column], one: str, other: str) -> str:
+    return " and ".join(f"{one}.{quoted(column.name)} = {other}.{quoted(column.name)}" for column in columns)
+
+
+def _listed(columns: Sequence[Column], alias: str = "") -> str:
+    return ", ".join(f"{alias}{quoted(column.name)}" for column in columns)

@@ -64,19 +64,31 @@ def row_shape_of(component: CommitterComponent) -> RowShape:
 
 @dataclass(frozen=True, slots=True)
 class UpsertShape:
-    """The tables of an `UpsertCommitter`: the log, and the table with the last row of each key."""
+    """The tables of an `UpsertCommitter` or `ReplaceCommitter`: the log, and the table with the last row of each key,
+    or with the rows of its last batch.
+    """
 
     log: RowShape
     table: str
     keys: tuple[Column, ...]
     version: tuple[str, ...]
     deleted: str | None
+    whole: bool
+    """True: the rows of the last batch."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of the table: the fields, keys not NULL."""
+        """The columns of the table: the fields, keys not NULL; if it has several rows of a key, those that tell them
+        apart are in front.
+        """
         keys = {key.name: key for key in self.keys}
-        return tuple(keys.get(column.name, column) for column in self.log.fields)
+        fields = tuple(keys.get(column.name, column) for column in self.log.fields)
+        return (*self.unique, *fields) if self.whole else fields
+
+    @property
+    def unique(self) -> tuple[Column, ...]:
+        """What tells the rows of the table apart."""
+        return self.log.keys if self.whole else self.keys
 
     @property
     def name(self) -> str:
@@ -94,7 +106,7 @@ def upsert_shape_of(component: CommitterComponent) -> UpsertShape:
     bolt = component.bolt_as(UpsertCommitter)
     fields = {column.name: column for column in _fields(component)}
     keys = tuple(replace(fields[name], nullable=False) for name in bolt.keys)
-    return UpsertShape(row_shape_of(component), bolt.name, keys, bolt.version, bolt.deleted)
+    return UpsertShape(row_shape_of(component), bolt.name, keys, bolt.version, bolt.deleted, bolt.whole)
 
 
 def check_one_row_a_key(component: CommitterComponent, rows: pa.Table) -> None:
@@ -105,7 +117,7 @@ def check_one_row_a_key(component: CommitterComponent, rows: pa.Table) -> None:
     for key in bolt.keys:
         if rows.column(key).null_count:
             raise BatchDataError(f"committer {name}: key {key} is NULL in a row", component=name, fault="key is NULL")
-    if bolt.version:
+    if bolt.version or bolt.whole:
         return
     counted = rows.group_by(list(bolt.keys)).aggregate([([], "count_all")])
     twice = counted.filter(pc.greater(counted.column("count_all"), 1))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.contracts.committer_contract import TableWorld
 from tests.contracts.ledger_driver import Driver, lead_on
-from txtopo import UpsertCommitter
+from txtopo import ReplaceCommitter, UpsertCommitter
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Aborted, Committed, CommitterResult
 from txtopo.errors import Halted
@@ -112,6 +112,21 @@ class Upserts:
         return last_rows([(self.origins[txid], rows) for txid, rows in self.live.items()])
 
 
+def days(**more: Any) -> CommitterComponent:
+    """A committer of the last rows of each shop."""
+    bolt = ReplaceCommitter("orders", partition="shop", **more)
+    bolt.check_fields(ORDERS)
+    return CommitterComponent(name="orders", bolt=bolt, input=Subscription(source="spout"), fields=ORDERS)
+
+
+def of_last_batches(live: Sequence[tuple[int, Sequence[Row]]]) -> list[str]:
+    """The rows that a table has which each of these batches, by origin, replaces shop by shop."""
+    shops: dict[Any, list[Row]] = {}
+    for _, rows in sorted(live, key=lambda one: one[0]):
+        shops.update({shop: [row for row in rows if row[0] == shop] for shop in {row[0] for row in rows}})
+    return sorted(repr(row) for rows in shops.values() for row in rows)
+
+
 class UpsertContract:
     """`UPSERT_SEEDS` is how many histories a ledger is given."""
 
@@ -125,6 +140,35 @@ class UpsertContract:
             for _ in range(12):
                 history.step()
                 assert table_of(world) == history.expected(), f"seed {seed}, batch {history.txid}"
+
+    def test_every_history_leaves_the_rows_of_the_last_batch_of_each_partition(self, world: TableWorld) -> None:
+        """The same with whole partitions: equal rows are rows, and a redo without a partition brings the rows of the
+        batch before back.
+        """
+        history = Upserts(lead_on(world, days()), random.Random("histories"))
+        for seed in range(self.UPSERT_SEEDS):
+            history.chance = random.Random(seed)
+            for _ in range(12):
+                history.step()
+                found = sorted(repr(tuple(row[name] for name in ORDERS.names)) for row in world.table(SAID))
+                live = [(history.origins[txid], rows) for txid, rows in history.live.items()]
+                assert found == of_last_batches(live), f"seed {seed}, batch {history.txid}"
+
+    def test_fields_may_be_called_like_anything_that_a_column_may(self, world: TableWorld) -> None:
+        """Names are quoted, and none is taken for a placeholder."""
+        fields = parse_fields('`{0} %s` bigint, place bigint, side bigint, number bigint, `a"b` bigint')
+        table = pa.table([pa.array([1])] * 5, names=list(fields.names))
+        for name, bolt in (
+            ("orders", UpsertCommitter("orders", ["{0} %s", "place"], version="number")),
+            ("parts", ReplaceCommitter("parts", partition="{0} %s")),
+        ):
+            bolt.check_fields(fields)
+            component = CommitterComponent(name=name, bolt=bolt, input=Subscription(source="spout"), fields=fields)
+            driver = lead_on(world, component)
+            result = CommitterResult(committer=name, arrived=1, rows=table, row_count=1, bytes=1)
+            plan = driver.ready(driver.claimed.last_txid + 1)
+            assert isinstance(driver.commit(plan, results=(result,)), Committed)
+            assert len(world.table(f"public.{name}")) == 1
 
     def test_a_redo_has_the_place_of_its_batch(self, world: TableWorld) -> None:
         """Without a version the later batch wins; a redo of the first one does not override the second."""

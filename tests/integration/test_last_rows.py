@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import FilledDatabase, copied, filled
 from tests.kit.audited import Leader, select
 from tests.kit.audits import Audited, findings
-from txtopo import FileSpout, TopologyBuilder, UpsertCommitter
+from txtopo import FileSpout, ReplaceCommitter, TopologyBuilder, UpsertCommitter
 from txtopo.local.postgres import LocalPostgres
 from txtopo.topology.components import Topology
 
@@ -25,6 +25,7 @@ def shop(folder: Path) -> Topology:
     builder.set_spout("files", FileSpout(folder, fields, settled_s=0))
     orders = UpsertCommitter("orders", ["id"], version="step", deleted="gone")
     builder.set_committer_bolt("orders", orders).fields_grouping("files", ["id"])
+    builder.set_committer_bolt("steps", ReplaceCommitter("steps", partition="step")).shuffle_grouping("files")
     return builder.build()
 
 
@@ -71,6 +72,13 @@ def test_the_table_has_the_last_rows_and_the_audit_agrees(shopped: Audited) -> N
         (3, 3, 3),
         (4, 2, 2),
     ]
+    assert select(shopped.dsn, "select step, id, state, txid from steps order by step, id") == [
+        (1, 1, "paid", 4),
+        (2, 3, "sent", 3),
+        (3, 2, "late", 3),
+        (3, 3, "sent", 3),
+        (9, 2, None, 4),
+    ]
     code, report = shopped.audit(topology="shop")
     assert report["findings"] == []
     assert (code, report["verdict"]) == (0, "MATCH")
@@ -82,6 +90,12 @@ FAULTS = {
     "deleted row brought back": ("target.keys", "insert into orders values (2, 'late', 3, null)"),
     "row of the log changed": ("contributions.rows", "update orders_log set state = 'x' where (txid, n) = (1, 3)"),
     "row of the log moved": ("contributions.rows", "update orders_log set txid = 4, n = 9 where (txid, n) = (1, 3)"),
+    "row of a partition changed": ("target.keys", "update steps set state = 'x' where (txid, n) = (3, 1)"),
+    "row of a partition removed": ("target.keys", "delete from steps where (txid, n) = (3, 1)"),
+    "row of an earlier batch back": (
+        "target.keys",
+        "insert into steps select txid, n, id, state, step, gone from steps_log where txid = 1 limit 1",
+    ),
     "log gone": ("contributions.rows", "drop table orders_log"),
 }
 

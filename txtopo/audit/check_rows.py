@@ -100,16 +100,16 @@ def _differences(table: RowTable, last: LastRows) -> str:
     """Return the query for rows that only one side has: ranked by a window, which commits do not use. Fields have
     numbers in it, since one may be called like a column of the query.
     """
-    fields = list(table.fields)
+    fields = [*last.front, *table.fields]
     numbered = {name: f"f{at}" for at, name in enumerate(fields)}
     order = [f"r.{quoted(name)} desc nulls last" for name in last.version]
-    order += ["r.origin desc", "r.n desc"]
+    order += ["r.origin desc", *([] if last.whole else ["r.n desc"])]  # all rows of a batch have one place
     named = ", ".join(f"r.{quoted(name)} as {number}" for name, number in numbered.items())
     numbers, keys = ", ".join(numbered.values()), ", ".join(numbered[name] for name in last.keys)
     kept = f" and {numbered[last.deleted]} is not true" if last.deleted is not None else ""
     return f"""
 with ranked as (
-  select {named}, row_number() over (partition by {listed(last.keys, "r")} order by {", ".join(order)}) as place
+  select {named}, rank() over (partition by {listed(last.keys, "r")} order by {", ".join(order)}) as place
   from {table.log_sql} r),
 both_sides as (
   select 1 as side, {named} from {table.target_sql} r

@@ -31,8 +31,8 @@ def check_row_table(findings: Findings, connection: Connection, table: RowTable)
     """Check the tables of a committer of rows. A missing table is found when it is read."""
     _check_rows(findings, connection, table.log, table.log_sql, table.log_columns, ("attempt",), ("txid", "n"))
     if table.last is not None:
-        keys = table.last.keys
-        _check_rows(findings, connection, table.target, table.target_sql, table.fields, (), keys)
+        columns = {**dict.fromkeys(table.last.front, "bigint"), **table.fields}
+        _check_rows(findings, connection, table.target, table.target_sql, columns, (), table.last.unique)
 
 
 def _check_rows(

@@ -261,6 +261,7 @@ COMPARED: Mapping[str, Compare] = {
     "aggregate": _of_committer,
     "append": _of_rows,
     "code": _of_user_committer,
+    "replace": _of_rows,
     "upsert": _of_rows,
 }
 """Kind of committer -> what yields the differences between what it would commit now and what it committed."""

@@ -152,11 +152,23 @@ class CommitterTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRows:
-    """How the table of a committer follows from its log: the last row of each key."""
+    """How the table of a committer follows from its log: the last row of each key, or the rows of its last batch."""
 
     keys: tuple[str, ...]
     version: tuple[str, ...]
     deleted: str | None
+    whole: bool
+    """True: the rows of the last batch."""
+
+    @property
+    def front(self) -> tuple[str, ...]:
+        """Return the columns of the table in front of the fields."""
+        return ("txid", "n") if self.whole else ()
+
+    @property
+    def unique(self) -> tuple[str, ...]:
+        """Return the columns that tell rows of the table apart."""
+        return self.front or self.keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +310,12 @@ def _of_append(description: Mapping[str, Any], name: str, one: Mapping[str, Any]
 
 
 def _of_upsert(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> RowTable:
-    last = LastRows(keys=tuple(one["keys"]), version=tuple(one["version"]), deleted=one["deleted"])
+    last = LastRows(keys=tuple(one["keys"]), version=tuple(one["version"]), deleted=one["deleted"], whole=False)
+    return _row_table(description, name, one, f"{one['table']}_log", ("txid", "attempt", "origin", "n"), last)
+
+
+def _of_replace(description: Mapping[str, Any], name: str, one: Mapping[str, Any]) -> RowTable:
+    last = LastRows(keys=tuple(one["keys"]), version=(), deleted=None, whole=True)
     return _row_table(description, name, one, f"{one['table']}_log", ("txid", "attempt", "origin", "n"), last)
 
 
@@ -327,6 +344,7 @@ def _row_table(
 
 TABLES: Mapping[str, Callable[[Mapping[str, Any], str, Mapping[str, Any]], CommitterTables | RowTable]] = {
     "append": _of_append,
+    "replace": _of_replace,
     "upsert": _of_upsert,
     "count": _of_count,
     "aggregate": _of_aggregate,

@@ -117,6 +117,7 @@ EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {
     "aggregate": CountHalf(),
     "append": RowsHalf(),
     "code": CodeHalf(),
+    "replace": RowsHalf(),
     "upsert": RowsHalf(),
 }
 """Kind of committer -> its half in this room."""

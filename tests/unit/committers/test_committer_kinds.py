@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from txtopo import AggregateCommitter, AppendCommitter, CountCommitter, NewIds, TopologyBuilder, UpsertCommitter
+from txtopo import (
+    AggregateCommitter,
+    AppendCommitter,
+    CountCommitter,
+    NewIds,
+    ReplaceCommitter,
+    TopologyBuilder,
+    UpsertCommitter,
+)
 from txtopo.bolts import BatchCommitter
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_halves import MEMORY_HALVES, MemoryApplying
@@ -30,11 +38,21 @@ from txtopo.topology.streams import Tuple
 from txtopo.tuples.executor_halves import EXECUTOR_HALVES, CountHalf
 
 ROOT = Path(__file__).resolve().parents[3]
-CLASSES = (AggregateCommitter, AppendCommitter, CountCommitter, UpsertCommitter, BatchCommitter, NewIds, Capture)
+CLASSES = (
+    AggregateCommitter,
+    AppendCommitter,
+    CountCommitter,
+    ReplaceCommitter,
+    UpsertCommitter,
+    BatchCommitter,
+    NewIds,
+    Capture,
+)
 KINDS = {
     "AggregateCommitter",
     "AppendCommitter",
     "CountCommitter",
+    "ReplaceCommitter",
     "UpsertCommitter",
     "BatchCommitter",
     "NewIds",
@@ -94,7 +112,12 @@ def test_each_room_has_its_half_of_every_kind(table: Mapping[str, object]) -> No
 def test_reports_read_the_tables_of_kinds_that_keep_some() -> None:
     """What `describe` calls its kind is what the audit finds; a custom committer has no tables that it could count."""
     counting = (CountCommitter("words", ["word"]), AggregateCommitter("words", ["word"]))
-    bolts = (*counting, AppendCommitter("words"), UpsertCommitter("words", ["word"]))
+    bolts = (
+        *counting,
+        AppendCommitter("words"),
+        UpsertCommitter("words", ["word"]),
+        ReplaceCommitter("words", partition="word"),
+    )
     assert set(TABLES) == {str(bolt.describe()["kind"]) for bolt in bolts}
 
 

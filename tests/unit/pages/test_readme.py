@@ -14,7 +14,7 @@ import click
 import pytest
 
 from tests.kit.pages import blocks_of, is_shown, run_page, steps_of
-from txtopo import AppendCommitter, CountCommitter, FileSpout, TopologyBuilder, UpsertCommitter, cli
+from txtopo import AppendCommitter, CountCommitter, FileSpout, ReplaceCommitter, TopologyBuilder, UpsertCommitter, cli
 from txtopo.cli.verbs import VERBS
 from txtopo.config import load_settings
 from txtopo.testing import TopologyHarness
@@ -37,6 +37,7 @@ PARAMETERS: list[tuple[str, Callable[..., Any]]] = [
     ("CountCommitter", CountCommitter.__init__),
     ("AppendCommitter", AppendCommitter.__init__),
     ("UpsertCommitter", UpsertCommitter.__init__),
+    ("ReplaceCommitter", ReplaceCommitter.__init__),
 ]
 
 
