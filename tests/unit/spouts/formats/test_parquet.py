@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,11 @@ import pytest
 from pyarrow import parquet
 
 from tests.contracts.format_contract import Emission, emission, plan
+from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.formats import Csv, Opened, Parquet, Section
 from txtopo.spouts.file_spout import FileSpout
-from txtopo.spouts.formats.parquet import parquet_file
+from txtopo.spouts.formats.parquet import footer, parquet_file
 from txtopo.topology.components import Position, Tally
 
 D = Decimal
@@ -179,12 +181,15 @@ def test_timestamps_of_int96_are_instants_and_never_cut_off(tmp_path: Path) -> N
         column(tmp_path, pa.array([0], pa.timestamp("ns")), "timestamp_ntz", **old)
 
 
+INNER = pa.struct({"id": pa.int64(), "more": pa.struct({"id": pa.int64(), "y": pa.list_(pa.int8())})})
+
+
 def test_each_column_is_the_one_that_is_named(tmp_path: Path) -> None:
     """Not one whose path is written alike, of another case, or of a neighbour's child; NULL inside of NULL."""
     user = [{"id": 1, "a.b": 2}, None, {"id": None, "a.b": 3}]
     table = pa.table(
         {
-            "user": pa.array(user, pa.struct({"x": pa.int8(), "id": pa.int64(), "a.b": pa.int64()})),
+            "user": pa.array(user, pa.struct({"x": INNER, "id": pa.int64(), "a.b": pa.int64()})),
             "tags": pa.array([["x"], [], None]),
             "user.id": [10, 20, 30],
             "ID": [7, 8, 9],
@@ -351,6 +356,36 @@ def test_memory_does_not_grow_with_a_row_group(tmp_path: Path) -> None:
         pa.set_memory_pool(default)
     assert rows == 400_000
     assert peak < 20_000_000
+
+
+def test_a_row_group_is_read_in_pieces(tmp_path: Path) -> None:
+    """Of the declared columns only: a task keeps no more stored bytes of a column than one piece, wherever they are."""
+    texts = [f"{number:0100d}" for number in range(60_000)]
+    path = written(tmp_path, {"a": pa.array(texts), "b": pa.array(texts)}, use_dictionary=False, compression="none")
+    spout, metadata, _ = read(path, "b string")
+    (file,) = metadata["files"]
+    data, asked = path.read_bytes(), list[tuple[int, int]]()
+
+    def read_at(offset: int, size: int) -> bytes:
+        asked.append((offset, size))
+        return data[offset : offset + size]
+
+    rows = Parquet().emit(Opened(str(path), read_at, len(data), data[:4]), file, Section(0, 1), spout.fields)
+    assert sum(one.batch.num_rows for one in rows if one.batch is not None) == 60_000
+    assert file["groups"][0][1] > 5 * parquet_file.BUFFER_BYTES
+    assert max(size for _, size in asked) <= 2 * parquet_file.BUFFER_BYTES
+    assert sum(size for _, size in asked) < 1.2 * file["groups"][0][1]
+
+
+@pytest.mark.parametrize(("rows", "total"), [([5, 5], 11), ([-1, 11], 10)])
+def test_a_footer_that_contradicts_itself_is_refused(rows: list[int], total: int) -> None:
+    groups = [SimpleNamespace(num_rows=number) for number in rows]
+    metadata = SimpleNamespace(num_row_groups=2, num_rows=total, row_group=lambda number: groups[number])
+    with pytest.raises(ValueError, match="its footer contradicts itself"):
+        footer.row_groups(metadata, [])
+    with pytest.raises(ValueError, match="its columns cannot be told apart"):
+        schema = SimpleNamespace(schema_arrow=pa.schema({"a": pa.int8()}), schema=["a", "b"])
+        footer.columns_of(schema, parse_fields("a int"), {})
 
 
 def test_a_row_is_located_by_its_number_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
