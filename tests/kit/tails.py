@@ -29,17 +29,19 @@ class Reading:
 
     def restart(self) -> None:
         """A new driver takes the lead."""
-        self.coordinator: Any = self.spout.open_coordinator(
-            SpoutContext(
-                topology="t",
-                spout="log",
-                consumed={},
-                once=self.once,
-                monotonic=lambda: self.now_s,
-                say=self.said.append,
-                previous=self.plans[-1] if self.plans else None,
-                age_s=lambda stamp: self.age_s,
-            )
+        self.coordinator: Any = self.spout.open_coordinator(self.context)
+
+    @property
+    def context(self) -> SpoutContext:
+        return SpoutContext(
+            topology="t",
+            spout="log",
+            consumed={},
+            once=self.once,
+            monotonic=lambda: self.now_s,
+            say=self.said.append,
+            previous=self.plans[-1] if self.plans else None,
+            age_s=lambda stamp: self.age_s,
         )
 
     def look(self) -> bool:

@@ -313,8 +313,11 @@ def _path_in(planned: Any) -> Sequence[Any]:
 
 def _paths_of(metadata: Any) -> frozenset[str]:
     """Return the files of a plan; empty if its source is not files, which the recount reports."""
-    files = metadata.get("files") if isinstance(metadata, Mapping) else None
-    return frozenset(str(file["path"]) for file in files if "path" in file) if isinstance(files, list) else frozenset()
+    if not isinstance(metadata, Mapping):
+        return frozenset()
+    files = metadata.get("files", [entry.get("range") for entry in metadata.get("partitions", ())])
+    named = [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
+    return frozenset(str(file["path"]) for file in named if "path" in file)
 
 
 def _plain(value: Any) -> Any:

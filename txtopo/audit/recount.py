@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import localcontext
+from io import BytesIO
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from txtopo.audit.objects import PlannedObject, ReplacedError
+from txtopo.audit.range_files import LostError, OtherBytesError, planned_lines, ranges_of
 from txtopo.audit.readers.known_readers import READERS, PlannedReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, TooLongError
 from txtopo.audit.readers.text_values import WIDE
@@ -23,6 +25,7 @@ from txtopo.core.positions import told_position
 from txtopo.errors import TopologyError
 from txtopo.reports.stored_description import CommitterTables
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 RejectsOf = Callable[[str], Iterator[KeptReject]]
 """Path -> its stored rejected records, in the order of their lines."""
 Totals = dict[tuple[Any, ...], list[Any]]
@@ -121,10 +124,14 @@ def recount(
             raise UnknownSourceError(f"sources of kind {kind!r} are not recounted")
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
-        recounter = _Recounter(PlannedReader(layout, planned), metadata["headers"], counters, rejects, dead)
+        recounter = _Recounter(PlannedReader(layout, planned), metadata.get("headers", ()), counters, rejects, dead)
         with localcontext(WIDE):
-            for file in metadata["files"]:
-                recounter.read(file)
+            if "partitions" in metadata:
+                for lines in ranges_of(metadata):
+                    recounter.read_lines(lines, metadata["rotated"])
+            else:
+                for file in metadata["files"]:
+                    recounter.read(file)
     except (LookupError, TypeError, ValueError, AttributeError, TopologyError) as error:
         raise UnknownSourceError(f"its plan is not that of {kind} files ({type(error).__name__}: {error})") from error
     return recounter.recounted, [counter.totals for counter in counters]
@@ -175,6 +182,26 @@ class _Recounter:
                 f"{path} has changed: planned {size} bytes with sha256 {sha256}, now {hashed.size} "
                 f"bytes with sha256 {hashed.sha256}"
             )
+        self.recounted.files += 1
+
+    def read_lines(self, planned: Mapping[str, Any], rotated: Sequence[str]) -> None:
+        """Read a range of a growing file."""
+        path = str(planned["path"])
+        try:
+            data = planned_lines(planned, rotated)
+        except OtherBytesError as error:
+            raise ChangedError(str(error)) from error
+        except LostError as error:
+            raise UnreadableError(str(error)) from error
+        except OSError as error:
+            raise UnreadableError(f"{path} cannot be read: {error.strerror or error}") from error
+        if planned["start"] and data.startswith(BYTE_ORDER_MARK):
+            data = BYTE_ORDER_MARK + data  # A mark is one at the start of a file alone.
+        file = {"path": path, "first_line": planned["line"], "mtime_ns": planned["mtime_ns"]}
+        try:
+            self._count(path, file, HashedFile(BytesIO(data)))
+        except TooLongError as error:
+            raise UnreadableError(f"{path}: {error}") from error
         self.recounted.files += 1
 
     def _count(self, path: str, file: Mapping[str, Any], hashed: HashedFile) -> None:

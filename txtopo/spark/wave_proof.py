@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.known_formats import is_own
+from txtopo.spouts.tail_spout import TailSpout
 from txtopo.spouts.text_spout import TextSpout
 from txtopo.topology.components import Spout, Topology
 from txtopo.topology.phases import PROCESSING
 
-_SPOUTS = (FileSpout, TextSpout)
+_SPOUTS = (FileSpout, TailSpout, TextSpout)
 """They read each part of each batch by itself, and keep nothing between two of them, as long as their format is one of
 txtopo's own.
 """
@@ -36,4 +37,4 @@ def is_apart_by_construction(topology: Topology, *, foreign: str | None = None) 
 
 
 def _is_known(spout: Spout) -> bool:
-    return isinstance(spout, FileSpout) and type(spout) in _SPOUTS and is_own(spout.format)
+    return isinstance(spout, FileSpout | TailSpout) and type(spout) in _SPOUTS and is_own(spout.format)

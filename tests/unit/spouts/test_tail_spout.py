@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
 import random
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from tests.kit.tails import Log, Reading
 from txtopo import CountCommitter, TailSpout, TopologyBuilder
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.formats import Csv, Json, Pattern
+from txtopo.spouts import NOTHING
+from txtopo.spouts.tail.tail_coordinator import TailCoordinator
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Tally
 
@@ -143,6 +147,39 @@ def test_an_archive_that_is_being_written_is_not_read(log: Log) -> None:
     reading.now_s += 100
     assert reading.look_all() == []
     reading.replay_all()
+
+
+def test_an_archive_that_nobody_saw_before_is_read_when_it_is_complete(log: Log) -> None:
+    reading = Reading(log.path, rotated_s=10)
+    whole = gzip.compress(b"a\nb")
+    log.name(1, ".gz").write_bytes(whole[:-4])
+    assert reading.look_all() == []
+    assert (reading.coordinator.is_exhausted(), reading.coordinator.ready_in_s()) == (False, 10.0)
+    reading.now_s += 5
+    log.name(1, ".gz").write_bytes(whole)
+    assert reading.look_all() == []
+    reading.now_s += 10
+    assert reading.look_all() == ["a", "b"]
+    reading.replay_all()
+
+
+def test_a_file_with_two_names_is_one(log: Log) -> None:
+    log.write("a")
+    log.name(1).hardlink_to(log.path)
+
+    assert Reading(log.path).look_all() == ["a"]
+
+
+def test_a_range_is_given_for_the_place_that_was_looked_at_alone(log: Log) -> None:
+    """Decided by the last range, whatever the last look was for."""
+    log.write("a")
+    reading = Reading(log.path)
+    half = TailCoordinator(reading.spout, reading.context)
+    (name,) = half.partition_names({})
+
+    assert half.next_range(name, None)["end"] == 2
+    assert half.next_range(name, {"end": 2}) is NOTHING
+    assert half.next_range("another", None) is NOTHING
 
 
 def test_a_copy_that_is_being_written_is_not_read(log: Log) -> None:
@@ -390,6 +427,24 @@ def test_rejected_lines_have_their_number_in_the_whole_file(log: Log) -> None:
     place = reading.spout.locate(reading.plans[1], reading.spout.parts(reading.plans[1])[0], 1)
     assert place is not None
     assert (place.position, place.raw) == (f"{log.path}:4", '{"id": 4}')
+
+
+def test_rows_know_path_line_and_time_of_their_file(log: Log) -> None:
+    """As they were when the lines were planned, whatever rotation does then."""
+    fields = "line string, _file string, _line bigint, _modified timestamp"
+    reading = Reading(log.path, fields)
+    log.write("a", "b")
+    os.utime(log.path, ns=(0, 1_500_000_000_000_000_000))
+    reading.look_all()
+    log.rename()
+    (part,) = reading.spout.parts(reading.plans[0])
+    (batch,) = reading.spout.emit_part(reading.plans[0], part, Tally())
+
+    time = datetime(2017, 7, 14, 2, 40, tzinfo=UTC)
+    assert [tuple(row.values()) for row in batch.to_pylist()] == [
+        ("a", str(log.path), 1, time),
+        ("b", str(log.path), 2, time),
+    ]
 
 
 def test_a_mark_at_the_start_is_no_part_of_the_first_line(log: Log) -> None:

@@ -53,12 +53,12 @@ class PlannedReader:
 
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
         """Yield the records of a file with the values of all planned fields. Raises as `Reader.read`."""
-        if not self._of_file:
-            yield from self._reader.read(file, hashed)
-            return
-        known = self._known(file)
+        known = self._known(file) if self._of_file else {}
+        # Lines of a growing file are numbered from the start of the file.
+        before = file.get("first_line", 1) - 1
         for read in self._reader.read(file, hashed):
-            if read.reason is None:
+            read.number += before
+            if self._of_file and read.reason is None:
                 read.values = self._completed(read, known)
             yield read
 

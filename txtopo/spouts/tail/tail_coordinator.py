@@ -33,6 +33,8 @@ from txtopo.topology.components import SpoutContext
 GONE_KEPT = 20
 """Number of files that are remembered after they have disappeared, so that one that comes back is known."""
 
+ARCHIVES_MAX = 10_000
+"""Number of findings about archives that are kept; then all are found again."""
 LOOKS_MAX = 5
 """Number of times that files are looked for again immediately, if they are renamed meanwhile."""
 
@@ -187,6 +189,8 @@ class TailCoordinator:
     def _note_growth(self, look: _Look) -> None:
         self._stamps = StampedHere()
         found = {found.place for found in look.found}
+        if len(self._archives) > ARCHIVES_MAX:
+            self._archives.clear()
         self._growth = {place: growth for place, growth in self._growth.items() if place in found or growth.is_renamed}
         for one in look.found:
             self._grow(look.now_s, one)
