@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from txtopo.committers.table_names import check_columns, split_table
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, unreachable
-from txtopo.topology.committer_bolt import Aggregation, CommitterBolt
+from txtopo.topology.committer_bolt import Aggregation, CommitterBolt, Later
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.describe import subscription_json
 
@@ -75,6 +75,12 @@ class AppendCommitter(CommitterBolt):
 
     def declared_results(self, inputs: Fields) -> Fields:
         return inputs
+
+    def cannot(self) -> Mapping[Later, str]:
+        return {
+            "audit by key": "its rows are compared with what was committed, by batch",
+            "trace": f"column txid of {self.schema}.{self.rows_table} says the batch of a row",
+        }
 
     def describe(self) -> Mapping[str, Any]:
         return {"kind": "append", "table": self.table}

@@ -12,6 +12,7 @@ import click
 
 from txtopo.cli.common import json_option, load, sayer, verb
 from txtopo.spark.session.spark_settings import FAST_COMPILER
+from txtopo.topology.committer_bolt import LATER
 from txtopo.topology.streams import DEFAULT_STREAM
 
 if TYPE_CHECKING:
@@ -120,6 +121,9 @@ def explain_text(document: Mapping[str, Any]) -> str:
             "",
             "Tables:",
             *_indented(line for item in document["committers"] for line in _tables(item)),
+            "",
+            "What can be done with committed batches:",
+            *_indented(line for item in document["committers"] for line in _later(item)),
             *_ignored(document["ignored"]),
         ]
     )
@@ -222,6 +226,13 @@ def _tables(item: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"  {statement};" for statement in ddl)
     else:
         yield f"{item['name']} makes none: its code writes to its own tables"
+
+
+def _later(item: Mapping[str, Any]) -> Iterator[str]:
+    can = [one for one in LATER if one not in item["cannot"]]
+    yield f"{item['name']}: {', '.join(can) or 'none of these'}"
+    for why in dict.fromkeys(item["cannot"].values()):
+        yield f"  no {', '.join(one for one, reason in item['cannot'].items() if reason == why)}: {why}"
 
 
 def _ignored(found: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -99,7 +99,9 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             for committer in topology.committers
             for spout in spouts_upstream(topology, committer)
         ],
-        "committers": [{"name": item.name, "ddl": _ddl(item)} for item in topology.committers],
+        "committers": [
+            {"name": item.name, "ddl": _ddl(item), "cannot": dict(item.bolt.cannot())} for item in topology.committers
+        ],
         "ignored": [one._asdict() for one in ignored_settings(topology)],
     }
 

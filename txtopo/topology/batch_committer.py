@@ -10,7 +10,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import TopologyError, unreachable
 from txtopo.topology.check_component import check_code_runs, check_config, check_copied
-from txtopo.topology.committer_bolt import Aggregation, CommitterBolt
+from txtopo.topology.committer_bolt import LATER, Aggregation, CommitterBolt, Later
 from txtopo.topology.describe import class_name, digest_of, streams_json, subscription_json
 from txtopo.topology.outputs import parse_outputs, parse_result
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
@@ -133,6 +133,9 @@ class BatchCommitter(CommitterBolt):
     def describe(self) -> Mapping[str, Any]:
         """Return the class name and the declared result; the code is covered by the code hash of the module."""
         return {"type": type(self).__qualname__, "result": list(self.result)}
+
+    def cannot(self) -> Mapping[Later, str]:
+        return dict.fromkeys(LATER, "only its own code knows what it writes")
 
     def check_component(self, who: str) -> None:
         """Raise TopologyError if its settings are no JSON values, its code would never run, or it cannot be copied."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
@@ -25,6 +25,11 @@ AggregateKind = Literal["sum", "count", "min", "max"]
 Fold = Literal["add", "min", "max"]
 """How two values of a column become one."""
 FOLDS: Mapping[AggregateKind, Fold] = {"sum": "add", "count": "add", "min": "min", "max": "max"}
+
+
+Later = Literal["recompute", "audit by key", "trace"]
+LATER: tuple[Later, ...] = get_args(Later)
+"""What can be done with committed batches: redo them, recount each key from the source, name the batches of a row."""
 
 
 class Aggregate(NamedTuple):
@@ -123,6 +128,10 @@ class CommitterBolt(ABC):
         committer.
         """
         return {}
+
+    def cannot(self) -> Mapping[Later, str]:
+        """Return what cannot be done with its committed batches, each with the reason; empty if all can."""
+        return {} if self.contributions else dict.fromkeys(LATER, "contributions=False keeps nothing of a batch")
 
     def check_component(self, who: str) -> None:  # noqa: B027 - a committer that is data has nothing to check here
         """Raise TopologyError if it cannot be a component; `who` names it."""

@@ -114,6 +114,14 @@ Tables:
     create table "s"."counts" ("word" text, "count" bigint not null, "total" numeric not null, unique nulls not distinct ("word"));
   kept makes none: its code writes to its own tables
   later makes none: its code writes to its own tables
+
+What can be done with committed batches:
+  counts: none of these
+    no recompute, audit by key, trace: contributions=False keeps nothing of a batch
+  kept: none of these
+    no recompute, audit by key, trace: only its own code knows what it writes
+  later: none of these
+    no recompute, audit by key, trace: only its own code knows what it writes
 """  # noqa: E501
 
 FRAMES = """

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from txtopo import AppendCommitter, CountCommitter, FileSpout, NewIds, TopologyBuilder
+from txtopo.cli.explain import explain_text
 from txtopo.cli.explaining import WavesExplained, explained
 from txtopo.config import Settings
 from txtopo.errors import TopologyError
@@ -96,3 +97,14 @@ def test_explain_shows_the_table_that_it_would_make(tmp_path: Path) -> None:
     columns = '"txid" bigint not null, "attempt" bigint not null, "n" bigint, "who" text, "pages" integer, '
     unique = '"ratio" double precision, unique nulls not distinct ("txid", "n")'
     assert list(ddl) == [f'create table "public"."visits" ({columns}{unique})']
+
+
+def test_explain_says_what_can_be_done_with_committed_batches(tmp_path: Path) -> None:
+    """And why the rest cannot."""
+    shown = explain_text(explained(visits(tmp_path), Settings(), WavesExplained.refused(None)))
+    assert shown.splitlines()[-4:] == [
+        "  visits: recompute",
+        "    no audit by key: its rows are compared with what was committed, by batch",
+        "    no trace: column txid of public.visits says the batch of a row",
+        "  people: recompute, audit by key, trace",
+    ]
