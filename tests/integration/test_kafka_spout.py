@@ -194,9 +194,11 @@ def orders(cluster: Cluster, topic: str, **settings: object) -> Topology:
 
 
 def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
-    cluster: Cluster, topic: str, audited: Audited
+    cluster: Cluster, topic: str, audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several partitions and batches; the rejected message is kept with its topic, partition and offset."""
+    for name in ("TXTOPO_KAFKA", "KAFKA_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
     cluster.make(topic, 2)
     for partition in (0, 1):
         good = [b'{"shop": "%c", "pieces": %d}' % (65 + partition, number) for number in range(5)]
@@ -215,7 +217,20 @@ def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
         (f"{topic}/1", 5, "offset", "{poison"),
     ]
     _, report = audited.audit()
-    assert report["verdict"] == "UNVERIFIED", findings(report)
+    assert report["verdict"] == "UNVERIFIED"
+    assert "set KAFKA_CONFIG" in str(report)
+
+    monkeypatch.setenv("TXTOPO_KAFKA", cluster.servers)
+    code, report = audited.audit()
+    assert (code, report["findings"]) == (0, [])
+    assert report["verdict"] == "MATCH"
+    audited.plant("update order_totals_contributions set count = count + 1 where txid = 1")
+    code, report = audited.audit()
+    assert code == 1
+    assert "contributed" in str(findings(report))
+    cluster.expire(topic, 1)
+    _, report = audited.audit()
+    assert "not all there any more" in str(findings(report, "UNVERIFIED"))
 
 
 def test_the_example_of_the_page_counts(cluster: Cluster, audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:

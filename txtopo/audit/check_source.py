@@ -312,12 +312,13 @@ def _path_in(planned: Any) -> Sequence[Any]:
 
 
 def _paths_of(metadata: Any) -> frozenset[str]:
-    """Return the files of a plan; empty if its source is not files, which the recount reports."""
+    """Return the files and partitions of a plan; empty if its source has none, which the recount reports."""
     if not isinstance(metadata, Mapping):
         return frozenset()
     files = metadata.get("files", [entry.get("range") for entry in metadata.get("partitions", ())])
     named = [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
-    return frozenset(str(file["path"]) for file in named if "path" in file)
+    names = metadata.get("names", [])
+    return frozenset([*(str(file["path"]) for file in named if "path" in file), *map(str, names)])
 
 
 def _plain(value: Any) -> Any:

@@ -15,13 +15,14 @@ from typing import Any, BinaryIO
 
 from txtopo.audit.objects import PlannedObject, ReplacedError
 from txtopo.audit.range_files import LostError, OtherBytesError, planned_lines, ranges_of
-from txtopo.audit.readers.known_readers import READERS, PlannedReader
+from txtopo.audit.readers.kafka_reader import NoRangeError, RangeReader
+from txtopo.audit.readers.known_readers import RANGE_READERS, READERS, PlannedReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, TooLongError
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.audit.unpacking import DamagedError, NoDecoderError
 from txtopo.core.fields import parse_fields
-from txtopo.core.positions import told_position
+from txtopo.core.positions import Unit
 from txtopo.errors import TopologyError
 from txtopo.reports.stored_description import CommitterTables
 
@@ -120,24 +121,77 @@ def recount(
     try:
         layout = metadata["format"]
         kind = layout["kind"]
-        if kind not in READERS:
+        if kind not in READERS and kind not in RANGE_READERS:
             raise UnknownSourceError(f"sources of kind {kind!r} are not recounted")
         planned = parse_fields(metadata["schema"])
         counters = [Counter(committer, planned.names) for committer in committers]
-        recounter = _Recounter(PlannedReader(layout, planned), metadata.get("headers", ()), counters, rejects, dead)
+        if kind in RANGE_READERS:
+            partitions = _Recounter(counters, rejects, dead)
+            reader = RANGE_READERS[kind](layout, planned)
+            with localcontext(WIDE):
+                for name, span in spans_of(metadata).items():
+                    partitions.read(reader, name, span)
+            return partitions.recounted, [counter.totals for counter in counters]
+        recounter = _FileRecounter(PlannedReader(layout, planned), metadata.get("headers", ()), counters, rejects, dead)
         with localcontext(WIDE):
             if "partitions" in metadata:
                 for lines in ranges_of(metadata):
                     recounter.read_lines(lines, metadata["rotated"])
             else:
                 for file in metadata["files"]:
-                    recounter.read(file)
+                    recounter.read_file(file)
     except (LookupError, TypeError, ValueError, AttributeError, TopologyError) as error:
         raise UnknownSourceError(f"its plan is not that of {kind} files ({type(error).__name__}: {error})") from error
     return recounter.recounted, [counter.totals for counter in counters]
 
 
+def spans_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ranges of a batch by the name of their partition. Raises KeyError, TypeError or ValueError."""
+    both = zip(metadata["names"], metadata["partitions"], strict=True)
+    return {str(name): entry["range"] for name, entry in both if "range" in entry}
+
+
 class _Recounter:
+    """Counts the records of one batch."""
+
+    def __init__(self, counters: list[Counter], rejects: RejectsOf, dead: Mapping[str, frozenset[int]]) -> None:
+        self._counters = counters
+        self._rejects = rejects
+        self._dead = dead
+        self.recounted = Recounted()
+
+    def read(self, reader: RangeReader, name: str, span: Mapping[str, Any]) -> None:
+        """Read one range of a partition."""
+        try:
+            self._count(name, reader.read(name, span), reader.unit)
+        except NoRangeError as error:
+            raise UnreadableError(str(error)) from error
+        self.recounted.files += 1
+
+    def _count(self, path: str, reads: Iterator[Read], unit: Unit) -> None:
+        kept = Kept(path, self._rejects(path), self.recounted.judged, unit)
+        dead = self._dead.get(path, frozenset())
+        try:
+            for read in reads:
+                self._take(read, kept, dead)
+        except NotAsPlannedError as error:
+            self.recounted.judged.wrong.add(str(error))
+        kept.end()
+
+    def _take(self, read: Read, kept: Kept, dead: frozenset[int]) -> None:
+        self.recounted.records += 1
+        if read.reason is not None and self.recounted.first_rejected is None:
+            self.recounted.first_rejected = f"{kept.place_of(read.number)}: {read.reason}"
+        if (read.reason is not None or kept.number <= read.number) and not kept.judge(read):
+            return
+        if read.number in dead:
+            self.recounted.dead += 1
+            return
+        for counter in self._counters:
+            counter.add(read.values)
+
+
+class _FileRecounter(_Recounter):
     """Reads the files of one batch."""
 
     def __init__(
@@ -148,14 +202,11 @@ class _Recounter:
         rejects: RejectsOf,
         dead: Mapping[str, frozenset[int]],
     ) -> None:
+        super().__init__(counters, rejects, dead)
         self._reader = reader
         self._headers = headers
-        self._counters = counters
-        self._rejects = rejects
-        self._dead = dead
-        self.recounted = Recounted()
 
-    def read(self, file: Mapping[str, Any]) -> None:
+    def read_file(self, file: Mapping[str, Any]) -> None:
         """Read one file in one pass: the bytes that are hashed are those that are counted."""
         path = str(file["path"])
         number = file.get("header")
@@ -164,7 +215,7 @@ class _Recounter:
             with _open(file) as opened:
                 hashed = HashedFile(opened, file.get("codec"))
                 try:
-                    self._count(path, planned, hashed)
+                    self._count(path, self._reader.read(planned, hashed), self._reader.unit)
                 except NoDecoderError as error:
                     raise UnknownSourceError(f"{path}: {error}") from error
                 except (TooLongError, DamagedError, NotDecodedError) as error:
@@ -199,32 +250,10 @@ class _Recounter:
             data = BYTE_ORDER_MARK + data  # A mark is one at the start of a file alone.
         file = {"path": path, "first_line": planned["line"], "mtime_ns": planned["mtime_ns"]}
         try:
-            self._count(path, file, HashedFile(BytesIO(data)))
+            self._count(path, self._reader.read(file, HashedFile(BytesIO(data))), self._reader.unit)
         except TooLongError as error:
             raise UnreadableError(f"{path}: {error}") from error
         self.recounted.files += 1
-
-    def _count(self, path: str, file: Mapping[str, Any], hashed: HashedFile) -> None:
-        kept = Kept(path, self._rejects(path), self.recounted.judged, self._reader.unit)
-        dead = self._dead.get(path, frozenset())
-        try:
-            for read in self._reader.read(file, hashed):
-                self._take(path, read, kept, dead)
-        except NotAsPlannedError as error:
-            self.recounted.judged.wrong.add(str(error))
-        kept.end()
-
-    def _take(self, path: str, read: Read, kept: Kept, dead: frozenset[int]) -> None:
-        self.recounted.records += 1
-        if read.reason is not None and self.recounted.first_rejected is None:
-            self.recounted.first_rejected = f"{told_position(path, read.number, self._reader.unit)}: {read.reason}"
-        if (read.reason is not None or kept.number <= read.number) and not kept.judge(read):
-            return
-        if read.number in dead:
-            self.recounted.dead += 1
-            return
-        for counter in self._counters:
-            counter.add(read.values)
 
 
 def _planned_hash(file: Mapping[str, Any], hashed: HashedFile) -> str:

@@ -71,6 +71,10 @@ class Kept:
         """Number of the next one; larger than every number if there is none."""
         self._advance()
 
+    def place_of(self, number: int) -> str:
+        """Return the place of a record as text."""
+        return told_position(self._path, number, self._unit)
+
     def judge(self, read: Read) -> bool:
         """Judge one record. Returns True if its values count."""
         self._pass_over(read.number)

@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 
 from txtopo.audit.readers.csv_reader import CsvReader
 from txtopo.audit.readers.json_reader import JsonReader
+from txtopo.audit.readers.kafka_reader import KafkaReader, RangeReader
 from txtopo.audit.readers.parquet_reader import ParquetReader
 from txtopo.audit.readers.pattern_reader import PatternReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader
@@ -21,6 +22,8 @@ READERS: Mapping[str, type[Reader]] = {
     one.kind: one for one in (CsvReader, JsonReader, ParquetReader, PatternReader, TextReader)
 }
 """Kind of a layout -> its reader."""
+RANGE_READERS: Mapping[str, type[RangeReader]] = {one.kind: one for one in (KafkaReader,)}
+"""The same for sources with named partitions."""
 _OF_THE_SPOUT = ("kind", "part_bytes", "file_fields", "partitions")
 _FILE, _MODIFIED = "_file", "_modified"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"

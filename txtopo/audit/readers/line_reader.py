@@ -35,9 +35,10 @@ class LineReader(Reader):
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
         for number, line in enumerate(plain_lines(hashed.chunks()), 1):
             if not self.skips(line):
-                yield self._judged(number, line)
+                yield self.judged(number, line)
 
-    def _judged(self, number: int, line: bytes) -> Read:
+    def judged(self, number: int, line: bytes) -> Read:
+        """Return one line as a record, or with the reason why it is none."""
         try:
             texts = self.texts(line)
         except ValueError as error:
