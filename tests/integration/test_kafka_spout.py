@@ -174,6 +174,8 @@ def test_the_first_batch_begins_where_it_is_told(cluster: Cluster, topic: str) -
     assert rows_of(given, planned(coordinator_of(given))) == [("1", 1), ("2", 2)]
     with pytest.raises(BatchDataError, match=r"the offset to start from, 4, .* which has 0 to 3"):
         coordinator_of(wrong).is_ready()
+    with pytest.raises(BatchDataError, match="has 1 partitions, and start names partition 1"):
+        coordinator_of(numbers(cluster, topic, start={0: 1, 1: 0})).is_ready()
 
     from confluent_kafka.cimpl import NewPartitions
 
@@ -224,7 +226,7 @@ def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
     code, report = audited.audit()
     assert (code, report["findings"]) == (0, [])
     assert report["verdict"] == "MATCH"
-    audited.plant("update order_totals_contributions set count = count + 1 where txid = 1")
+    audited.plant("update order_totals_contribution set count = count + 1 where txid = 1")
     code, report = audited.audit()
     assert code == 1
     assert "contributed" in str(findings(report))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KIND = "kafka"
 """The kind of the layout in plans."""
+WAIT_S_MAX = 3600.0
 MESSAGE_BYTES = 512
 """Guess at the size of a message, to limit how many batches share a wave."""
 
@@ -84,7 +85,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
         if isinstance(max_records, bool) or not isinstance(max_records, int) or max_records < 1:
             raise TopologyError(f"KafkaSpout: max_records {max_records!r} is not a whole number of 1 or more")
         self.max_records: int = max_records
-        self.max_wait_s: float = _number("max_wait_s", max_wait_s, float("inf"))
+        self.max_wait_s: float = _number("max_wait_s", max_wait_s, WAIT_S_MAX)
         self.rejected_max = _number("rejected_max", rejected_max, 1.0)
 
     def _check_methods(self) -> None:
@@ -231,5 +232,5 @@ def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datet
 
 def _number(name: str, value: Any, largest: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest or value != value:
-        raise TopologyError(f"KafkaSpout: {name} {value!r} is not a number from 0{'' if largest > 1 else ' to 1'}")
+        raise TopologyError(f"KafkaSpout: {name} {value!r} is not a number from 0 to {largest:g}")
     return float(value)

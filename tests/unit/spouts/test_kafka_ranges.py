@@ -139,6 +139,7 @@ def test_a_wrong_properties_file_is_named_without_its_values(content: str | None
         (lambda: KafkaSpout("a", FIELDS, isolation="none"), "isolation 'none' is neither"),  # type: ignore[arg-type]
         (lambda: KafkaSpout("a", FIELDS, max_records=0), "max_records 0 is not"),
         (lambda: KafkaSpout("a", FIELDS, max_wait_s=-1), "max_wait_s -1 is not"),
+        (lambda: KafkaSpout("a", FIELDS, max_wait_s=float("inf")), "max_wait_s inf is not a number from 0 to 3600"),
         (lambda: KafkaSpout("a", FIELDS, rejected_max=2), "rejected_max 2 is not a number from 0 to 1"),
         (lambda: KafkaSpout("a", FIELDS, servers=" "), "servers ' ' is no list"),
     ],

@@ -129,6 +129,15 @@ class KafkaCoordinator:
                     component=COMPONENT,
                     fault="compacted topic",
                 )
+        if isinstance(cutting.start, Mapping):
+            count = ids[cutting.topics[0]][1]
+            missing = sorted(number for number in cutting.start if number >= count)
+            if missing:
+                raise BatchDataError(
+                    f"topic {cutting.topics[0]} has {count} partitions, and start names partition {missing[0]}",
+                    component=COMPONENT,
+                    fault="no such partition",
+                )
         self._checked |= fresh
         self._held = self._topics.held(ids, cutting.isolation)
 
