@@ -27,6 +27,7 @@ from txtopo.spark.signatures import Signer
 from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.spark.waves import Waves, same_rows
 from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.kafka_spout import KafkaSpout
 from txtopo.spouts.text_spout import TextSpout
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Spout, Topology
@@ -496,6 +497,7 @@ def test_only_topologies_without_any_code_of_a_user_over_rows_are_apart_by_const
         topology_of(lines, bolt=lambda frame: frame),
         topology_of(lines, committer=Keeping()),
         downstream_of_ids(),
+        topology_of(KafkaSpout("t", "line string", value="string")),
     ):
         assert is_apart_by_construction(apart)
         assert not is_apart_by_construction(apart, foreign="bolt bolt contains PythonUDF")
