@@ -18,6 +18,7 @@ from txtopo.app import drive
 from txtopo.cli import main
 from txtopo.config import load_settings
 from txtopo.formats import Json
+from txtopo.testing import TopologyHarness
 
 
 def run(audited: Audited, zookeeper: str, log: Log) -> int:
@@ -74,3 +75,26 @@ def test_a_log_that_is_rotated_is_counted_and_recounted(
     code, report = audited.audit(topology="growing")
     assert (code, report["verdict"]) == (3, "UNVERIFIED")
     assert "are in no file any more" in str(report["findings"])
+
+
+def test_a_log_that_grows_is_counted_by_spark_tasks(spark_session: Any, tmp_path: Path) -> None:
+    """Every range is read by a task of its own, also in a wave, wherever its file is when the task begins."""
+    logs = [Log(tmp_path / name) for name in ("a.log", "b.log")]
+    builder = TopologyBuilder("growing")
+    spout = TailSpout(tmp_path / "*.log", "line string, _line bigint", settled_s=0, rotated_s=0, bytes_per_batch=40)
+    builder.set_spout("log", spout)
+    committer = CountCommitter("lines", ["line"], count="n", sums={"_line": "number"})
+    builder.set_committer_bolt("lines", committer).fields_grouping("log", ["line"])
+    expected: dict[tuple[str], tuple[int, int]] = {}
+    with TopologyHarness(builder.build(), session=spark_session, once=False) as harness:
+        for round_ in range(3):
+            for log in logs:
+                log.write(*(f"{log.path.name} {round_} {at}" for at in range(10)))
+                first = 10 * (round_ % 2)
+                expected |= {(line,): (1, first + at) for at, line in enumerate(log.written[-10:], 1)}
+            harness.run()
+            if round_ == 1:
+                logs[0].rename()
+                logs[1].copytruncate()
+    assert harness.table("lines") == expected
+    assert len(harness.batches) > 3

@@ -19,6 +19,7 @@ from txtopo import CountCommitter, TailSpout, TopologyBuilder
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.formats import Csv, Json, Pattern
 from txtopo.spouts import NOTHING
+from txtopo.spouts.stamped_here import StampedHere
 from txtopo.spouts.tail.tail_coordinator import TailCoordinator
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Tally
@@ -353,6 +354,19 @@ def test_a_range_that_is_no_longer_there_fails_the_batch(log: Log, at: int) -> N
         reading.emitted(0)
 
 
+def test_what_was_old_enough_when_a_driver_came_does_not_wait(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of the last change says so, where this machine sets it; so a restart and a run once are quick."""
+    monkeypatch.setattr(StampedHere, "covers", lambda *_: True)
+    log.write("a")
+    log.name(1).write_text("x\ny")
+    reading = Reading(log.path, settled_s=5, rotated_s=50)
+    reading.age_s = 10
+    assert sorted(reading.look_all()) == ["a", "x"]
+    reading.restart()
+    reading.age_s = 100
+    assert reading.look_all() == ["y"]
+
+
 def test_young_bytes_wait_and_the_coordinator_says_for_how_long(log: Log) -> None:
     reading = Reading(log.path, settled_s=2)
     log.write("a")
@@ -501,6 +515,11 @@ def test_it_is_pickled_and_described(log: Log) -> None:
 def test_settings_are_checked(log: Log, settings: Any, words: str) -> None:
     with pytest.raises(TopologyError, match=words):
         TailSpout(log.path, "line string", **settings)
+
+
+def test_only_files_of_this_machine_grow() -> None:
+    with pytest.raises(TopologyError, match="is no path of this machine"):
+        TailSpout("s3://bucket/app.log", "line string")
 
 
 def test_a_topology_counts_a_growing_log(log: Log) -> None:
