@@ -160,3 +160,14 @@ def test_a_file_that_is_elsewhere_is_read_from_a_copy_of_what_was_hashed(tmp_pat
     hashed = HashedFile(BytesIO(path.read_bytes()))
     assert [one.values for one in reader.read(file, hashed)] == [[number] for number in range(5000)]
     assert (hashed.size, hashed.sha256) == (file["size"], file["sha256"])
+
+
+def test_a_plan_that_says_other_things_than_the_file_is_wrong(tmp_path: Path) -> None:
+    """A number of rows, or a column."""
+    _, metadata, found = read(written(tmp_path, {"a": pa.array([1, 2]), "b": pa.array([3, 4])}), "a int")
+    metadata["files"][0]["groups"][0][0] = 3
+    (wrong,) = recounted(metadata, found).judged.wrong.lines
+    assert wrong.endswith("it has 2 rows, planned 3")
+    metadata["format"]["paths"] = {"a": ["c"]}
+    (wrong,) = recounted(metadata, found).judged.wrong.lines
+    assert wrong.endswith("column 'c' stands 0 times in it")
