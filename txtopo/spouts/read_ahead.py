@@ -38,13 +38,13 @@ class ReadAhead(Generic[R]):
     """
 
     def __init__(
-        self, read: Callable[[SettledFile], R], threads: int | None = None, bytes_min: int = FILE_BYTES_MIN
+        self, read: Callable[[SettledFile], R], threads: int | None = None, bytes_min: int | None = None
     ) -> None:
         """`read` is called in `threads` threads; None: one for each CPU, at most THREADS_MAX. Smaller files than
-        `bytes_min` are not read ahead.
+        `bytes_min` (None: FILE_BYTES_MIN) are not read ahead.
         """
         self._read = read
-        self._bytes_min = bytes_min
+        self._bytes_min = FILE_BYTES_MIN if bytes_min is None else bytes_min
         self._threads_max = min(THREADS_MAX, os.cpu_count() or 1) if threads is None else threads
         self._threads = 0
         self._readings: dict[SettledFile, _Reading[R]] = {}
