@@ -140,6 +140,26 @@ def test_every_read_says_which_object_it_is_for(s3: S3) -> None:
     assert s3.proxy.conditions and set(s3.proxy.conditions) == {batch["files"][0]["etag"]}
 
 
+def test_keys_in_names_of_folders_and_the_url_are_fields(s3: S3) -> None:
+    s3.put("orders/day=2026-11-01/a", b"x\n")
+    s3.put("orders/day=2026-11-02/b", b"y\n")
+    fields = "day date, line string not null, _file string, _modified timestamp"
+    view = Driver(f"{s3.url}/orders/day=*/", fields=fields, format=Text(), partitions="hive", files_per_batch=9)
+    (batch,) = view.batches()
+
+    rows = [
+        row
+        for part in view.spout.parts(batch)
+        for found in view.spout.emit_part(batch, part, Tally())
+        for row in found.to_pylist()
+    ]
+    assert [(str(row["day"]), row["line"], row["_file"]) for row in rows] == [
+        ("2026-11-01", "x", f"{s3.url}/orders/day=2026-11-01/a"),
+        ("2026-11-02", "y", f"{s3.url}/orders/day=2026-11-02/b"),
+    ]
+    assert all(row["_modified"].year >= 2026 for row in rows)
+
+
 def test_parts_of_an_object_have_each_line_once(s3: S3) -> None:
     s3.put("in/a", b"".join(b"%d\n" % number for number in range(500)))
     view = driver(s3, part_bytes=97)
