@@ -168,3 +168,60 @@ class TestLatin1Csv(FormatContract):
     }
     wrong_fields = "`Größe` int, s binary"
     sizes = SIZES
+
+
+class TestWideCsv(FormatContract):
+    """Several bytes for a character: its text is read from the start, in UTF-8."""
+
+    format = Csv(delimiter=";", encoding="utf-16-le", comment="#", null_values=["", "\u2013"])
+    other = Csv(delimiter=",", encoding="utf-16-be")
+    fields = "`Gr\u00f6\u00dfe` int not null, s string, c decimal(5,2)"
+    head = "\ufeff# \u010a\ns;Gr\u00f6\u00dfe;c\n".encode("utf-16-le")
+    scraps = (
+        *(
+            text.encode("utf-16-le", "surrogatepass")
+            for text in (
+                "K\u00f6ln \u20ac;1;1.50\n",
+                "\u2013;2;\u2013\r\n",
+                "\U0001f600\u0a0d\u0d0a;3;\n",
+                "\ud83d;4;\n",
+                "x;5;\ude00\n",
+                '"\u00e4\n""\u00f6""";6;\n',
+                '"\u00fc;7;\n',
+                "n\0l;8;\n",
+                "0x1;0x1F;\n",
+                "1;2\n",
+                "\n",
+                "#;9;\n",
+                "last;3;",
+            )
+        ),
+    )
+    files = {
+        "half a character": head + "x;1;1\nx".encode("utf-16-le") + b"\0",
+        "no mark": head[2:] + "x;1;1\n".encode("utf-16-le"),
+    }
+    refused = {
+        "UTF-8 mark": (b"\xef\xbb\xbfs;a\n", "byte order mark of UTF-8"),
+        "other half first": ("\ufeffs;a\n".encode("utf-32-be"), "it is UTF-32, not UTF-16-LE"),
+    }
+    wrong_fields = "`Gr\u00f6\u00dfe` int, s binary"
+    sizes = SIZES
+
+
+class TestShiftJisCsv(FormatContract):
+    """A second byte of a character may be the delimiter."""
+
+    format = Csv(delimiter="|", encoding="shift_jis")
+    fields = "a int not null, s string"
+    head = "s|a\n".encode("shift_jis")
+    scraps = (
+        "\u30dd\u30bd|1\n".encode("shift_jis"),
+        b"\x81|1|2\n",
+        b"\x85\x20|3\n",
+        b"\xff|4\n",
+        b'"\x83|"|5\n',
+        b"x|y\n",
+        b"last|6",
+    )
+    sizes = SIZES

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.audit.readers.csv_records import CsvMarks, CsvRecord, csv_lines, read_records
+from txtopo.audit.readers.csv_records import CsvMarks, CsvRecord, csv_lines, read_records, text_chunks
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader, check_known
 from txtopo.audit.readers.spelled_values import is_doubtful_as, plain_of, spelled_cell
 from txtopo.audit.readers.text_values import Cell
@@ -17,6 +17,8 @@ _KNOWN = (
     *("decimal", "grouping", "date_format", "timestamp_format", "empty_is_null"),
     *("quote", "escape", "comment", "encoding"),
 )
+_WITH_STATES = (b"\x1b$BF|K\\\x1b(B", b"~{VPND~}", b"\x1b$)C\x0e0!\x0f")
+"""Texts in encodings in which some bytes change what later ones mean."""
 
 
 class CsvReader(Reader):
@@ -29,6 +31,9 @@ class CsvReader(Reader):
         self.fields = fields
         nulls = tuple(layout["null_values"])
         self._encoding = layout.get("encoding")
+        self._wide = None if self._encoding is None or _has_single_bytes(self._encoding) else self._encoding
+        if self._wide is not None:
+            self._encoding = None  # Its records are found in its text.
         self._marks = _marks(layout, self._encoding or "utf-8", nulls)
         self.cells: list[Cell] = [
             _recoded(spelled_cell(column, nulls, layout), self._encoding) for column in fields.items
@@ -38,7 +43,8 @@ class CsvReader(Reader):
         self._trim, self._ignore_case = bool(layout.get("trim")), bool(layout.get("ignore_case"))
 
     def read(self, file: Mapping[str, Any], hashed: HashedFile) -> Iterator[Read]:
-        records = read_records(csv_lines(hashed.chunks()), self._marks)
+        chunks = hashed.chunks() if self._wide is None else text_chunks(hashed.chunks(), self._wide)
+        records = read_records(csv_lines(chunks), self._marks)
         names, place = self._columns, str(file["path"])
         if names is None:
             header = next(records, None)
@@ -125,6 +131,14 @@ def _marks(layout: Mapping[str, Any], encoding: str, nulls: Sequence[str]) -> Cs
         comment=(layout.get("comment") or "").encode(),
         nulls=frozenset(null.encode(encoding, "ignore") for null in nulls),
     )
+
+
+def _has_single_bytes(encoding: str) -> bool:
+    """Return True for an encoding of which each byte is one character, those of ASCII as ever."""
+    if any(len(one.decode(encoding, "replace")) != len(one) for one in _WITH_STATES):
+        return False
+    text = bytes(range(256)).decode(encoding, "replace")
+    return len(text) == 256 and text[:128].encode() == bytes(range(128))
 
 
 def _recoded(cell: Cell, encoding: str | None) -> Cell:

@@ -10,6 +10,7 @@ value, also a line end; a line that starts with the comment character is no reco
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from txtopo.audit.readers.reader import TooLongError
 
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of a record in bytes; a longer one is not read to its end."""
+_NO_CHARACTER = "txtopo.audit.no_character"
 _MARK = b"\xef\xbb\xbf"
 _NOT_QUOTED: frozenset[int] = frozenset()
 
@@ -36,6 +38,25 @@ class CsvRecord:
     """False: a quoted value is never closed, or text follows its closing quote; only the line where the record starts
     is taken, and reading continues after it.
     """
+
+
+def text_chunks(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the text of a file in UTF-8. What is no character becomes bytes that are no UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)(_NO_CHARACTER)
+    for chunk in chunks:
+        if text := decoder.decode(chunk):
+            yield text.encode("utf-8", "surrogatepass")
+    if text := decoder.decode(b"", True):
+        yield text.encode("utf-8", "surrogatepass")
+
+
+def _no_character(error: UnicodeError) -> tuple[str, int]:
+    if isinstance(error, UnicodeDecodeError):
+        return chr(0xDCFF), error.end
+    raise error
+
+
+codecs.register_error(_NO_CHARACTER, _no_character)
 
 
 def csv_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -10,7 +10,8 @@ from txtopo.core.fields import Fields
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
-from txtopo.spouts.formats.csv.dialect import BYTE_ORDER_MARK, check_encoding
+from txtopo.spouts.formats.csv.dialect import check_encoding
+from txtopo.spouts.formats.csv.encodings import BYTE_ORDER_MARK
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section, byte_sections
 from txtopo.topology.components import Position
 

@@ -18,10 +18,11 @@ from txtopo.spouts.formats.csv.dialect import (
     column_indexes,
     data_start,
     read_header,
+    what_it_is,
     why_no_header,
     why_no_record,
 )
-from txtopo.spouts.formats.csv.encodings import UTF_8, encoding_named
+from txtopo.spouts.formats.csv.encodings import UTF_8, encoding_named, why_not_of
 from txtopo.spouts.formats.csv.spellings import Spellings
 from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section, byte_sections
 from txtopo.topology.components import Position
@@ -72,8 +73,8 @@ class Csv(Format):
         `empty_is_null`, an empty value in quotes is NULL in a column that is neither string nor binary.
 
         With `quote=None`, a quote is a character like others. The character after `escape` belongs to the value. A line
-        that starts with `comment` is skipped. `encoding` is UTF-8, or one of Python's in which each character is one
-        byte and ASCII is as ever, such as `latin-1` or `cp1252`.
+        that starts with `comment` is skipped. `encoding` is UTF-8, or another one that Python knows, such as `latin-1`,
+        `cp1252` or `utf-16`.
 
         Raises TopologyError for an invalid value.
         """
@@ -118,22 +119,35 @@ class Csv(Format):
             if field.type.kind == "binary" and encoding != UTF_8:
                 raise TopologyError(f"column {field.name!r} is declared binary, and encoding {encoding!r} is for texts")
 
-    def scan(self, fields: Fields) -> Scan:
+    @property
+    def _is_recoded(self) -> bool:
+        return self._dialect.encoding != self._dialect.read_as
+
+    def scan(self, fields: Fields) -> Scan | None:
+        if self._is_recoded:
+            return None
         return ContentScan(
             hexadecimal=any(field.type.kind in INTEGER_KINDS for field in fields.items), special=self._dialect.special
         )
 
     def describe(self, opened: Opened, fields: Fields) -> Mapping[str, Any]:
         """Return the names of its columns, None if it has no record, and in `data` the offset of the first record."""
-        start = opened.start[:HEADER_BYTES_MAX]
-        check_encoding(start)  # The format explains the error completely.
-        final = len(start) == opened.size
+        start, encoding = opened.start, self._dialect.encoding
+        what = what_it_is(start)
+        why = why_not_of(start, what, encoding)
+        if why is not None:
+            raise ValueError(why)
+        if what is None or not what.startswith("UTF"):
+            check_encoding(start)  # The format explains the error completely.
+        text = self._text_of(opened)
+        start = text.start[:HEADER_BYTES_MAX]
+        final = len(start) == text.size if text is opened else len(start) < HEADER_BYTES_MAX
         if not self._columns.header:
             names = self._columns.by_position(fields)
             why = why_no_record(start, self._dialect, names, fields.names, final=final)
             if why is not None:
                 raise ValueError(why)
-            return {"header": list(names), "data": data_start(start, self._dialect)}
+            return {"header": list(names), "data": data_start(start)}
         header = self._header(start, fields, final=final)
         return {"header": header and list(header.names), "data": header.end if header else 0}
 
@@ -153,7 +167,9 @@ class Csv(Format):
         task that starts in the middle would have to read all bytes before it.
         """
         start, end = int(file["data"]), int(file["size"])
-        is_divided = file["quotes"] is False and not file.get("numbered")
+        if self._is_recoded:
+            return [Section(start, start + end)]  # Only for sharing a task with others.
+        is_divided = file.get("quotes") is False and not file.get("numbered")
         return byte_sections(start, end, part_bytes) if is_divided else [Section(start, end)]
 
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
@@ -173,12 +189,21 @@ class Csv(Format):
             self._columns.as_declared(file["header"], fields),
             fields,
             self._dialect,
-            may_hold_nul=file["nul"] is not False,
-            may_hold_hexadecimal=file["hexadecimal"] is not False,
+            may_hold_nul=file.get("nul") is not False,
+            may_hold_hexadecimal=file.get("hexadecimal") is not False,
             spellings=self._spellings,
             tells_infinite=False,
         )
-        return Piece(opened, file, section, decoder)
+        text = self._text_of(opened)
+        if text is not opened:
+            file, section = {**file, "size": text.size}, Section(int(file["data"]), text.size)
+        return Piece(text, file, section, decoder)
+
+    def _text_of(self, opened: Opened) -> Opened:
+        """Return the file in UTF-8, or in an encoding in which records are found."""
+        from txtopo.spouts.formats.csv.recoded_file import RecodedFile
+
+        return RecodedFile(opened, self._dialect.encoding) if self._is_recoded else opened
 
     def warm_up(self) -> None:
         import txtopo.spouts.formats.csv.ranges  # noqa: F401

@@ -20,13 +20,12 @@ from typing import Any
 
 from txtopo.errors import TopologyError
 from txtopo.spouts.codecs import CODECS
-from txtopo.spouts.formats.csv.encodings import UTF_8
+from txtopo.spouts.formats.csv.encodings import BYTE_ORDER_MARK, UTF_8, is_of_single_bytes
 
 HEADER_BYTES_MAX = 1024 * 1024
 """Maximum size of a header record in bytes; a longer one is not a header."""
 HEADER_CHARS_MAX = 400
 """Number of characters of a header that an error message shows."""
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,11 @@ class Dialect:
         """Return the settings other than delimiter and null_values that are not the usual ones, as JSON values."""
         names = ("quote", "escape", "comment", "encoding")
         return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(RFC_4180, name)}
+
+    @property
+    def read_as(self) -> str:
+        """Return the encoding of the bytes in which records are found: UTF-8 where a file is converted before."""
+        return self.encoding if is_of_single_bytes(self.encoding) else UTF_8
 
     @property
     def parsed_quote(self) -> str | None:
@@ -245,8 +249,7 @@ def read_header(data: bytes, dialect: Dialect, *, final: bool) -> Header | None:
     """Return the header record in the first bytes of a file, without a byte order mark; None if there is none. Raises
     ValueError that says what is wrong.
     """
-    check_encoding(data)
-    skipped = data_start(data, dialect)
+    skipped = data_start(data)
     first = first_record(data[skipped:], dialect, final=final)
     if first is None:
         if not final:
@@ -257,24 +260,21 @@ def read_header(data: bytes, dialect: Dialect, *, final: bool) -> Header | None:
     try:
         names = record_values(data[skipped + first.start : skipped + first.end], dialect)
     except UnicodeDecodeError as error:
+        why = f" ({error})" if dialect.read_as == dialect.encoding else ""
         raise ValueError(
-            f"its header is not {dialect.encoding.upper()} ({error}): say Csv(encoding=…), e.g. 'cp1252' (docs/csv.md)"
+            f"its header is not {dialect.encoding.upper()}{why}: say Csv(encoding=…), e.g. 'cp1252' (docs/csv.md)"
         ) from error
     return Header(names, skipped + first.end)
 
 
-def data_start(start: bytes, dialect: Dialect) -> int:
-    """Return the offset after a byte order mark. Raises ValueError if it is not that of the declared encoding."""
-    if not start.startswith(BYTE_ORDER_MARK):
-        return 0
-    if dialect.encoding != UTF_8:
-        raise ValueError(f"it begins with the byte order mark of UTF-8, declared is encoding {dialect.encoding!r}")
-    return len(BYTE_ORDER_MARK)
+def data_start(start: bytes) -> int:
+    """Return the offset after a byte order mark."""
+    return len(BYTE_ORDER_MARK) if start.startswith(BYTE_ORDER_MARK) else 0
 
 
 def record_values(record: bytes, dialect: Dialect) -> tuple[str, ...]:
     """Return the values of a record. Raises UnicodeDecodeError."""
-    text = record.decode(dialect.encoding).rstrip("\r\n")
+    text = record.decode(dialect.read_as).rstrip("\r\n")
     csv.field_size_limit(max(csv.field_size_limit(), HEADER_BYTES_MAX))
     lines = io.StringIO(text, newline="")
     delimiter, escape = dialect.delimiter, dialect.escape

@@ -121,7 +121,7 @@ class RecordSplitter:
             widths.add(row.number - 1)
             return "skip"
 
-        data = in_utf8(window.parsed, self._decoder.dialect.encoding)
+        data = in_utf8(window.parsed, self._decoder.dialect.read_as)
         if not is_utf8(data):
             # The handler is only called with text.
             widths = {number for number, raw in enumerate(records.raws) if self._columns(raw) != self._width}

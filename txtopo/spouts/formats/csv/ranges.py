@@ -40,7 +40,7 @@ class Piece:
         self._path = str(file["path"])
         dialect = decoder.dialect
         self._is_numbered = bool(file.get("numbered"))
-        is_plain = file["quotes"] is False and dialect.comment is None and dialect.encoding == UTF_8
+        is_plain = file.get("quotes") is False and dialect.comment is None and dialect.encoding == UTF_8
         self._streams = is_plain and not self._is_numbered
         self._decoder = decoder
         start, end, size = section.start, section.end, int(file["size"])

@@ -143,7 +143,7 @@ class Decoder:
         """Return all record batches of `data`, in the encoding of the file, in one block; raises like `stream`."""
         # The line end in front is a blank line: without it, a U+FEFF that starts the first value would be taken for a
         # byte order mark.
-        data = in_utf8(data, self.dialect.encoding)
+        data = in_utf8(data, self.dialect.read_as)
         source = pa.BufferReader(b"\n" + data)
         return list(self.stream(source, len(data) + 1, newlines=newlines)) if data else []
 

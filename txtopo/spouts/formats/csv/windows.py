@@ -200,7 +200,7 @@ class _Rewriter:
         self._delimiter = dialect.delimiter.encode()
         self._quote = None if dialect.quote is None else dialect.quote.encode()
         self._sign = (dialect.parsed_quote or "").encode()
-        self._nulls = frozenset(value.encode(dialect.encoding, "ignore") for value in dialect.null_values)
+        self._nulls = frozenset(value.encode(dialect.read_as, "ignore") for value in dialect.null_values)
         escaped = re.escape((dialect.escape or "").encode()) + b"((?s:.))"
         self._escaped = re.compile(escaped)
         self._escaped_in_quotes = re.compile(escaped + b"|" + re.escape(self._quote or b"") * 2)
