@@ -306,7 +306,7 @@ OF_THE_ENGINE = {
 program writes them.
 """
 SHORT_NAMES = {
-    *("Field", "FrameFunction", "GroupingKind", "InputSpecs", "Inputs", "Patience", "Row", "SpecMethod"),
+    *("Field", "FrameFunction", "GroupingKind", "InputSpecs", "Inputs", "Later", "Patience", "Row", "SpecMethod"),
     *("SpoutKind", "Unit"),
 }
 """Of unions and the like, which stand for what a program writes out."""
