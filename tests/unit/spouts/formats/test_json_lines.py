@@ -129,7 +129,12 @@ def test_a_path_is_followed_through_objects_and_null_but_not_through_values() ->
 
 
 @pytest.mark.parametrize(
-    "lines", [['{"a":1}', '{"a":1,"a":2}', "{}"], ['{"a":1,"x":{"a":5}}', '{"x":"a"}', '{"b":"a"}']]
+    "lines",
+    [
+        ['{"a":1}', '{"a":1,"a":2}', "{}"],
+        ['{"\\u0061":1}', '{"a":1,"a":2}'],
+        ['{"a":1,"x":{"a":5}}', '{"x":"a"}', '{"b":"a"}'],
+    ],
 )
 def test_a_line_without_a_key_does_not_hide_one_that_has_it_twice(lines: list[str]) -> None:
     """Counted over the block, both together have as many keys as lines."""

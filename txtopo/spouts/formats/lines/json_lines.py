@@ -52,7 +52,8 @@ class JsonLines(LinePair):
             block.decode("utf-8")
             rows = list(map(self._decode, lines))
             values = [_values(rows, member.names) for member in self._members]
-            doubtful = _doubtful(block, lines) | self._repeated(block, lines, values)
+            doubtful = _doubtful(block, lines)
+            doubtful |= self._repeated(block, lines, values, one_by_one=bool(doubtful))
             if self._has_doubles and _NEGATIVE_ZERO.search(block):
                 doubtful.update(number for number, line in enumerate(lines) if _NEGATIVE_ZERO.search(line))
             exact = {number: self._exact.texts(lines[number]) for number in sorted(doubtful)}
@@ -83,9 +84,12 @@ class JsonLines(LinePair):
     def skips_any(self, lines: Sequence[bytes]) -> bool:
         return any(line[:1] in BLANKS for line in lines)
 
-    def _repeated(self, block: bytes, lines: Sequence[bytes], values: Sequence[list[Any]]) -> set[int]:
+    def _repeated(
+        self, block: bytes, lines: Sequence[bytes], values: Sequence[list[Any]], *, one_by_one: bool
+    ) -> set[int]:
         """Return the lines in which the text of a declared key stands more often than msgspec found that key, so that
-        it may be there twice: msgspec silently keeps the last one.
+        it may be there twice: msgspec silently keeps the last one. `one_by_one`: a key may be written with an escape,
+        so that a line has the key without its text, and hides in the sum over the block one that has it twice.
         """
         found: set[int] = set()
         known: dict[bytes, list[list[Any]]] = {}
@@ -93,7 +97,7 @@ class JsonLines(LinePair):
             known.setdefault(member.text, []).append(column)
         for text, columns in known.items():
             present = sum(len(column) - column.count(UNSET) for column in columns)
-            if block.count(text) != present:
+            if one_by_one or block.count(text) != present:
                 found.update(
                     number
                     for number, line in enumerate(lines)
