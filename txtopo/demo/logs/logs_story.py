@@ -77,9 +77,7 @@ class LogsDemo:
         if driver.exit_code != HALTED:
             raise DemoError(f"{driver.name} ended with exit code {driver.exit_code}:{driver.tail()}")
         committed = self._stage.watcher.standing().committed
-        self._teller.say(
-            f"{driver.name} has halted; {committed} batches are committed, nothing of batch {committed + 1}:"
-        )
+        self._teller.say(f"{driver.name} has halted; batches 1 to {committed} are committed, nothing after them:")
         for line in driver.lines("txtopo: "):
             self._teller.say(f"    {line}")
         if committed != TLS_HOUR:
