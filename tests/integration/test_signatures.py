@@ -332,15 +332,14 @@ def test_what_only_repeats_signatures_is_believed(
     spark_session.conf.set("spark.sql.adaptive.enabled", "true")
     try:
         executor = started(two_committers(bolt))
-        large = Assignment(
-            attempt=TransactionAttempt(3, 0), metadata={"source": {"parts": [[row("x" * 600_000), row("n3")]]}}
-        )
+        rows = [row(f"{number:03}" + "x" * 2_000) for number in range(300)]
+        large = Assignment(attempt=TransactionAttempt(3, 0), metadata={"source": {"parts": [[*rows, row("n3")]]}})
         found = at_once(executor, [batch(1)], [batch(2, 2)], [large], [assignment(4, [])])
     finally:
         spark_session.conf.set("spark.sql.adaptive.enabled", "false")
 
     assert [counts(outcome) for (outcome,) in found[:2]] == [[("n1", 3)] * 2, [("n2", 6)] * 2]
-    assert [len(counts(outcome)) for (outcome,) in found[2:]] == [4, 0]
+    assert [len(counts(outcome)) for (outcome,) in found[2:]] == [2 * 301, 0]
 
 
 def test_a_session_whose_threads_are_not_pinned_is_refused(
