@@ -9,6 +9,7 @@ from txtopo.committers.append_committer import ROW_COLUMNS, AppendCommitter
 from txtopo.committers.table_names import check_columns, split_table
 from txtopo.core.fields import FLOAT_KINDS, Fields
 from txtopo.errors import TopologyError
+from txtopo.topology.committer_bolt import RowKeys
 
 LOG_SUFFIX = "_log"
 ORIGIN = "origin"
@@ -53,6 +54,10 @@ class UpsertCommitter(AppendCommitter):
     def rows_table(self) -> str:
         """Name of the log, in the same schema."""
         return f"{self.name}{LOG_SUFFIX}"
+
+    @property
+    def row_keys(self) -> RowKeys:
+        return RowKeys(self.keys, one_row=not (self.version or self.whole))
 
     def required_fields(self) -> tuple[str, ...]:
         named = (*self.keys, *self.version, *((self.deleted,) if self.deleted is not None else ()))

@@ -14,7 +14,6 @@ from txtopo.committers.protocol.count_tables import Column, shape_of
 from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.committers.protocol.row_tables import (
     RowShape,
-    check_one_row_a_key,
     holds_rows,
     row_shape_of,
     upsert_shape_of,
@@ -24,6 +23,7 @@ from txtopo.errors import Halted
 from txtopo.ports import LedgerEntry
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
+from txtopo.tuples.storable_keys import check_row_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ class MemoryUpsert:
     ) -> CommitterCount:
         """Add the rows to the log, without those of the redone batch, then set the last row of each key."""
         shape, attempt = upsert_shape_of(committer), applying.entry.attempt
-        check_one_row_a_key(committer, result.rows)
+        check_row_keys(committer.name, committer.bolt.row_keys, result.rows)
         front = (attempt.txid, attempt.attempt, _origin(applying))
         count = _append(applying, committer, shape.log, front, result)
         applying.draft.set_rows_of_last_batch(shape) if shape.whole else applying.draft.set_last_rows(shape)

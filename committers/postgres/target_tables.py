@@ -220,7 +220,11 @@ def _check_unique(connection: Connection, schema: str, table: Table, not_null: s
     if numbers:
         # NULL + 1 is NULL: such a row would lose every later count.
         sets = ", ".join(f"alter column {unescaped(column.name)} set not null" for column in numbers)
-        raise Halted(f"table {name} allows NULL as a number; alter table {name} {sets}", next_command=FIX_TABLE)
+        nullable = ", ".join(unescaped(column.name) for column in numbers)
+        raise Halted(
+            f"table {name} allows NULL in {nullable}, where txtopo needs a value; alter table {name} {sets}",
+            next_command=FIX_TABLE,
+        )
     for columns, nulls_not_distinct in run(connection, "list_unique_keys", schema=schema, table=table.name):
         if set(columns) == names and (
             nulls_not_distinct or all(key.name in not_null and not key.nullable for key in keys)

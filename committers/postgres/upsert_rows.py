@@ -16,7 +16,6 @@ from txtopo.committers.protocol.count_tables import Column
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.protocol.row_tables import (
     UpsertShape,
-    check_one_row_a_key,
     holds_rows,
     upsert_shape_of,
 )
@@ -25,6 +24,7 @@ from txtopo.core.values import CommitterCount, CommitterResult, Lead
 from txtopo.errors import Halted
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
+from txtopo.tuples.storable_keys import check_row_keys
 
 if TYPE_CHECKING:
     from txtopo.committers.postgres.postgres_halves import Applying
@@ -74,7 +74,7 @@ class PostgresUpsert(PostgresAppend):
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
         """Add the rows to the log; remove those of the redone batch; set the last row of each key of both."""
-        check_one_row_a_key(self.component, result.rows)
+        check_row_keys(self.component.name, self.component.bolt.row_keys, result.rows)
         return super().apply(applying, result, collector)
 
     def problem(self, connection: Connection) -> str | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txtopo.committers.append_committer import ROW_COLUMNS, AppendCommitter
 from txtopo.committers.protocol.count_tables import Column
@@ -15,7 +14,7 @@ from txtopo.committers.protocol.result_order import in_order
 from txtopo.committers.sql_names import column_type, quoted
 from txtopo.committers.upsert_committer import UpsertCommitter
 from txtopo.core.values import CommitterResult
-from txtopo.errors import BatchDataError, Halted
+from txtopo.errors import Halted
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import CommitterComponent
 
@@ -107,28 +106,6 @@ def upsert_shape_of(component: CommitterComponent) -> UpsertShape:
     fields = {column.name: column for column in _fields(component)}
     keys = tuple(replace(fields[name], nullable=False) for name in bolt.keys)
     return UpsertShape(row_shape_of(component), bolt.name, keys, bolt.version, bolt.deleted, bolt.whole)
-
-
-def check_one_row_a_key(component: CommitterComponent, rows: pa.Table) -> None:
-    """Raise BatchDataError for a row whose key has a NULL, or for two rows of one key if nothing says which is the
-    last.
-    """
-    bolt, name = component.bolt_as(UpsertCommitter), component.name
-    for key in bolt.keys:
-        if rows.column(key).null_count:
-            raise BatchDataError(f"committer {name}: key {key} is NULL in a row", component=name, fault="key is NULL")
-    if bolt.version or bolt.whole:
-        return
-    counted = rows.group_by(list(bolt.keys)).aggregate([([], "count_all")])
-    twice = counted.filter(pc.greater(counted.column("count_all"), 1))
-    if twice.num_rows:
-        key = ", ".join(f"{one} {twice.column(one)[0].as_py()!r}" for one in bolt.keys)
-        raise BatchDataError(
-            f"committer {name}: the batch has {twice.column('count_all')[0].as_py()} rows of key {key}, and "
-            f"nothing says which is the last: name a version",
-            component=name,
-            fault="two rows of a key",
-        )
 
 
 def _fields(component: CommitterComponent) -> tuple[Column, ...]:

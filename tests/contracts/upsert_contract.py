@@ -196,6 +196,7 @@ class UpsertContract:
         [
             ([("a", 1, None, None, "x", None), ("a", 1, None, None, "y", None)], "has 2 rows of key shop 'a', id 1"),
             ([("a", None, None, None, "x", None)], "key id is NULL in a row"),
+            ([("a" * 2_657, 1, None, None, "x", None)], "key shop has 2,657 bytes"),
         ],
     )
     def test_a_batch_that_does_not_say_which_row_is_the_last_fails(

@@ -104,7 +104,7 @@ def _check(
     findings.equal(
         CHECK,
         not nullable or bool(wrong) or kind not in ("r", "p"),
-        f"table {name} allows NULL as a number: {', '.join(nullable)}",
+        f"table {name} allows NULL in {', '.join(nullable)}",
     )
     return kind in ("r", "p")
 

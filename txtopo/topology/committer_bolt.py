@@ -45,6 +45,14 @@ class Aggregate(NamedTuple):
     """The result column."""
 
 
+class RowKeys(NamedTuple):
+    """Fields that identify a row of a committer that stores rows; an index has them. A NULL in one fails the batch."""
+
+    fields: tuple[str, ...]
+    one_row: bool
+    """True: a batch may have one row of a key only."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation:
     """Executor half of a counting committer, as data: group by `keys`, count rows, aggregate exactly. Each executor
@@ -122,6 +130,11 @@ class CommitterBolt(ABC):
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
         """Return JSON values that describe this committer, for the code hash and `show`."""
+
+    @property
+    def row_keys(self) -> RowKeys | None:
+        """What identifies the rows that it stores; None: nothing, or it stores no rows."""
+        return None
 
     def parts(self) -> Mapping[str, CommitterBolt]:
         """Return further committers that read what it reads and are applied before it: what is added to its name -> the

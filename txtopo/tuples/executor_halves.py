@@ -18,7 +18,7 @@ from txtopo.tuples.bolt_runner import TaskRunner
 from txtopo.tuples.rich_and_arrow_runners import runner_of
 from txtopo.tuples.roots import Roots
 from txtopo.tuples.router import Results
-from txtopo.tuples.storable_keys import check_keys
+from txtopo.tuples.storable_keys import check_keys, check_row_keys
 from txtopo.tuples.task_context import Arrived, TaskContext
 
 
@@ -109,8 +109,10 @@ class RowsHalf:
         return RowsRunner(task_context, results, number)
 
     def rows(self, committer: CommitterComponent, bodies: Sequence[pa.RecordBatch]) -> pa.Table:
-        """See ExecutorHalf."""
-        return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
+        """See ExecutorHalf. A key that is NULL or too long, or twice without an order, fails the batch."""
+        rows = pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
+        check_row_keys(committer.name, committer.bolt.row_keys, rows)
+        return rows
 
 
 EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {

@@ -1,4 +1,5 @@
-"""Finds keys that are too long for an index row of Postgres, before a commit tries to store them.
+"""Finds keys that cannot be stored, before a commit tries it: NULL or twice where that says nothing, or too long for an
+index row of Postgres.
 
 Postgres refuses an index row above 2,704 bytes. It may compress a value, so a long text might fit or not, depending on
 what it says; here the limit is on the bytes themselves, so that it is the same for every text.
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import BatchDataError
+from txtopo.topology.committer_bolt import RowKeys
 from txtopo.tuples.user_errors import shown_value
 
 INDEX_ROW_BYTES_MAX = 2704
@@ -42,10 +44,36 @@ def check_keys(committer: str, rows: pa.Table, keys: int) -> None:
     raise BatchDataError(
         f"committer {committer}: key {name} has {size:,} bytes ({shown_value(value)}); the texts of a key have at most "
         f"{room:,} bytes here, as an index row of Postgres holds {INDEX_ROW_BYTES_MAX:,}: shorten {name} in a bolt, or "
-        f"group by its hash",
+        f"use its hash in its place",
         component=committer,
         fault="key too long",
     )
+
+
+def check_row_keys(committer: str, keys: RowKeys | None, rows: pa.Table) -> None:
+    """Raise BatchDataError, naming the committer, for a row whose key has a NULL or is too long for an index row, and
+    for two rows of one key if nothing says which is the last.
+    """
+    if keys is None:
+        return
+    for key in keys.fields:
+        if rows.column(key).null_count:
+            raise BatchDataError(
+                f"committer {committer}: key {key} is NULL in a row", component=committer, fault="key is NULL"
+            )
+    check_keys(committer, rows.select(keys.fields), len(keys.fields))
+    if not keys.one_row:
+        return
+    counted = rows.group_by(list(keys.fields)).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted.column("count_all"), 1))
+    if twice.num_rows:
+        key = ", ".join(f"{one} {shown_value(twice.column(one)[0].as_py())}" for one in keys.fields)
+        raise BatchDataError(
+            f"committer {committer}: the batch has {twice.column('count_all')[0].as_py()} rows of key {key}, and "
+            f"nothing says which is the last: name a version",
+            component=committer,
+            fault="two rows of a key",
+        )
 
 
 def text_bytes_max(types: list[pa.DataType]) -> int:
