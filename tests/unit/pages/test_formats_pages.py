@@ -15,7 +15,9 @@ from txtopo.spouts.formats.lines import json_values, line_windows, pattern_lines
 from txtopo.spouts.formats.lines.known_patterns import KNOWN_PATTERNS
 
 
-@pytest.mark.parametrize(("page", "blocks"), [("logs.md", 3), ("json.md", 1), ("csv.md", 1), ("parquet.md", 1), ("recipes.md", 8)])
+@pytest.mark.parametrize(
+    ("page", "blocks"), [("logs.md", 3), ("json.md", 1), ("csv.md", 1), ("parquet.md", 1), ("recipes.md", 8)]
+)
 def test_every_block_of_a_format_runs_and_prints_what_the_page_says(page: str, blocks: int) -> None:
     seen = 0
     for block, printed in run_page(page):
