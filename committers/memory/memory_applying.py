@@ -18,6 +18,7 @@ from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError
 from txtopo.topology.components import CommitterComponent
+from txtopo.tuples.storable_keys import check_row_keys
 
 BIGINT_MAX = 2**63 - 1
 
@@ -115,7 +116,9 @@ class MemoryDraft:
         removed: int,
     ) -> CommitterCount:
         """Add the rows of a batch to a table of rows; returns the count. `front` are the values before `n`."""
-        rows = numbered(committer, result).to_pylist()
+        table = numbered(committer, result)
+        check_row_keys(committer.name, committer.bolt.row_keys, table)
+        rows = table.to_pylist()
         if shape.name not in self._store.tables:
             raise _misfit(committer, f"there is no table {shape.name} with these columns")
         if result.arrived != len(rows):

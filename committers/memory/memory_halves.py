@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,7 +23,6 @@ from txtopo.errors import Halted
 from txtopo.ports import LedgerEntry
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
-from txtopo.tuples.storable_keys import check_row_keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +57,9 @@ class MemoryHalf(Protocol):
 
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
         """See LedgerSession.last_contributed."""
+
+    def tables(self, committer: CommitterComponent) -> Sequence[str]:
+        """Return the tables that must be plain for commit runs (R20)."""
 
 
 def is_registered(store: MemoryPostgres, lead: Lead, name: str, table: str, columns: tuple[Column, ...]) -> bool:
@@ -118,6 +120,11 @@ class MemoryCount:
         """See MemoryHalf."""
         return draft.last_contributed(committer)
 
+    def tables(self, committer: CommitterComponent) -> Sequence[str]:
+        """See MemoryHalf."""
+        shape = shape_of(committer)
+        return (f"{shape.schema}.{shape.table}",)
+
 
 class MemoryCode:
     """The half of a BatchCommitter: its statements are recorded."""
@@ -143,6 +150,10 @@ class MemoryCode:
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
         """Return None: nothing of it is stored."""
         return None
+
+    def tables(self, committer: CommitterComponent) -> Sequence[str]:
+        """Return nothing: its batches are in no run."""
+        return ()
 
 
 class MemoryAppend:
@@ -171,6 +182,10 @@ class MemoryAppend:
         """See MemoryHalf."""
         return draft.last_rows(committer, row_shape_of(committer))
 
+    def tables(self, committer: CommitterComponent) -> Sequence[str]:
+        """See MemoryHalf."""
+        return (row_shape_of(committer).name,)
+
 
 class MemoryUpsert:
     """The half of a committer that keeps the last row of each key: the log, and what follows from it."""
@@ -194,7 +209,6 @@ class MemoryUpsert:
     ) -> CommitterCount:
         """Add the rows to the log, without those of the redone batch, then set the last row of each key."""
         shape, attempt = upsert_shape_of(committer), applying.entry.attempt
-        check_row_keys(committer.name, committer.bolt.row_keys, result.rows)
         front = (attempt.txid, attempt.attempt, _origin(applying))
         count = _append(applying, committer, shape.log, front, result)
         applying.draft.set_rows_of_last_batch(shape) if shape.whole else applying.draft.set_last_rows(shape)
@@ -203,6 +217,11 @@ class MemoryUpsert:
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
         """See MemoryHalf."""
         return draft.last_rows(committer, upsert_shape_of(committer).log)
+
+    def tables(self, committer: CommitterComponent) -> Sequence[str]:
+        """See MemoryHalf."""
+        shape = upsert_shape_of(committer)
+        return (shape.log.name, shape.name)
 
 
 def _create(store: MemoryPostgres, table: str, columns: tuple[Column, ...]) -> None:

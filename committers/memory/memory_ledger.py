@@ -22,7 +22,6 @@ from txtopo.committers.memory.memory_store import (
     StoredOrder,
     TopologyRows,
 )
-from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.committers.protocol.rules import (
     ANSWERS,
     ATTEMPT_STATES,
@@ -218,7 +217,7 @@ class MemoryLedger:
 
     def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
         with self._transaction():
-            tables = (f"{shape.schema}.{shape.table}" for shape in map(shape_of, committers))
+            tables = (table for committer in committers for table in memory_half(committer).tables(committer))
             found = [
                 f"table {table} has {self._store.not_plain[table]}"
                 for table in tables

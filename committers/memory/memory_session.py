@@ -19,7 +19,6 @@ from txtopo.committers.memory.memory_store import (
     TopologyRows,
 )
 from txtopo.committers.memory.memory_transaction import MemoryTransaction
-from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.core.positions import lowest_number
 from txtopo.core.values import (
     ActionRecord,
@@ -126,23 +125,37 @@ class MemoryLedgerSession:
                 raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
             if redone.state == "applied":
                 reverses, before = plan.redo_of, rows.ledger[plan.redo_of].counts
+        results_before = {count.committer: count.results for count in before}
+        count = self._apply(row, committer, result, reverses, results_before, collector)
+        row.counts.append(count)
+        return count
+
+    def _apply(
+        self,
+        row: _Row,
+        committer: CommitterComponent,
+        result: CommitterResult,
+        reverses: int | None,
+        results_before: Mapping[str, int],
+        collector: CommitCollector | None,
+    ) -> CommitterCount:
         applying = MemoryApplying(
             draft=self._draft,
             entry=row.entry,
             reverses=reverses,
-            results_before={count.committer: count.results for count in before},
+            results_before=results_before,
             transactions=self._own,
             store=self._store,
         )
-        count = memory_half(committer).apply(applying, committer, result, collector)
-        row.counts.append(count)
-        return count
+        return memory_half(committer).apply(applying, committer, result, collector)
 
     @property
     def travel_s(self) -> float:
         return 0.0
 
-    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
+    def prepare_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult], attempts: Mapping[int, int]
+    ) -> None:
         """See LedgerRunSession: here is nothing to prepare."""
 
     def apply_run(
@@ -153,9 +166,9 @@ class MemoryLedgerSession:
         for txid, result in results.items():
             row = self._row(txid)
             invariant(not row.is_final, f"batch {txid} is not being applied")
-            counts[txid] = self._draft.apply(committer, txid, result, 0)
+            counts[txid] = self._apply(row, committer, result, None, {}, None)
             row.counts.append(counts[txid])
-        self._draft.applied.add(f"{shape_of(committer).schema}.{shape_of(committer).table}")
+        self._draft.applied.update(memory_half(committer).tables(committer))
         return counts
 
     def last_contributed(self, committer: CommitterComponent) -> CommitterResult | None:

@@ -4,17 +4,17 @@ numbers come from the rows that are there afterwards (P4).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import psycopg2
-import pyarrow as pa
-from pyarrow import csv
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from txtopo.committers.postgres.apply_counts import hash_of
+from txtopo.committers.postgres.copied_rows import TRIPS_PER_COPY, CopiedRows
+from txtopo.committers.postgres.plain_targets import plain_table
+from txtopo.committers.postgres.run_half import PreparedRun, RunHalf
 from txtopo.committers.postgres.target_tables import (
     Table,
     create_or_check,
@@ -22,11 +22,11 @@ from txtopo.committers.postgres.target_tables import (
     has_rows,
     is_registered,
 )
-from txtopo.committers.postgres.transactions import joined, raw_of, run
+from txtopo.committers.postgres.transactions import Held, joined, run
 from txtopo.committers.protocol.redo_checks import check_reversed
-from txtopo.committers.protocol.row_tables import RowShape, holds_rows, numbered, of_rows, row_shape_of
+from txtopo.committers.protocol.row_tables import RowShape, holds_rows, of_rows, row_shape_of
 from txtopo.committers.sql_names import quoted
-from txtopo.core.values import CommitterCount, CommitterResult, Lead
+from txtopo.core.values import CommitterCount, CommitterResult, Lead, TransactionAttempt
 from txtopo.errors import Halted
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
@@ -34,20 +34,24 @@ from txtopo.topology.components import CommitterComponent
 if TYPE_CHECKING:
     from txtopo.committers.postgres.postgres_halves import Applying
 
-ROWS_PER_COPY = 50_000
-"""Largest number of rows in one COPY; more are sent in several, so that their text needs little memory."""
-
 
 class PostgresAppend:
     """The half of a committer of rows."""
 
-    applier = None
+    _statements = 2
+    """Of a commit run, next to COPY: the delayed one, and the record of the counts."""
 
     def __init__(self, component: CommitterComponent) -> None:
         self.component = component
         self._shape = row_shape_of(component)
         self._table = Table(self._shape.table, self._shape.columns, self._shape.keys)
-        self._copy, self._record, self._removal = _copy(self._shape), _record(self._shape), _removal(self._shape)
+        self._rows = CopiedRows(component, self._shape)
+        self._removal = _removal(self._shape)
+
+    @property
+    def run_half(self) -> RunHalf:
+        """See PostgresHalf."""
+        return self
 
     def ddl(self) -> list[str]:
         """See PostgresHalf."""
@@ -74,39 +78,33 @@ class PostgresAppend:
         )
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
-        """Remove the rows of the redone batch, then add those of this one."""
-        held = applying.held
+        """Remove the rows of the redone batch, then add those of this one; then set what follows from the rows."""
+        plan, attempt, held = applying.entry.plan, applying.entry.attempt, applying.held
         values = {
-            "topology": applying.entry.plan.topology,
-            "txid": applying.entry.plan.txid,
+            "topology": plan.topology,
+            "first": plan.txid,
+            "last": plan.txid,
             "committer": self.component.name,
             "redo_of": applying.reverses,
         }
         try:
-            removed, front = self._begin(applying, values)
+            removed, origin = self._begin(applying, values)
         except (SQLAlchemyError, psycopg2.Error) as error:
             raise applying.typed(error, held is not None) from error
         try:
-            self._send(applying.connection, front, numbered(self.component, result))
-            removed += self._end(applying, values)
-            known = {"arrived": result.arrived, "results": result.row_count, "reversed": removed}
-            row = applying.connection.exec_driver_sql(self._record, {**values, **known}).one()
+            for text in self._rows.texts([self.front(attempt, origin)], [result]):
+                self._rows.send(applying.connection, text)
+            removed += self._end(applying.connection, values)
+            return self._rows.record(applying.connection, plan.topology, {plan.txid: result}, removed)[plan.txid]
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise applying.typed(error, False) from error
-        return CommitterCount(
-            committer=self.component.name,
-            arrived=result.arrived,
-            counted=int(row[0]),
-            results=result.row_count,
-            written=int(row[0]),
-            reversed=removed,
-            digest=int(row[1]),
-        )
 
-    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
-        """Send what was delayed; returns the number of rows that were removed, and the values of the columns in front
-        of `n`.
-        """
+    def front(self, attempt: TransactionAttempt, origin: int) -> tuple[int, ...]:
+        """Return the values of the columns in front of `n`. `origin` is the place of the batch in the order."""
+        return (attempt.txid, attempt.attempt)
+
+    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, int]:
+        """Send what was delayed; returns the number of rows that were removed, and the origin of the batch."""
         held, removed, attempt = applying.held, 0, applying.entry.attempt
         if applying.reverses is not None:
             sent = joined(held, self._removal, values)
@@ -114,11 +112,39 @@ class PostgresAppend:
             check_reversed(self.component.name, applying.reverses, removed, 0, expected)
         elif held is not None:
             applying.connection.exec_driver_sql(held[0], dict(held[1]))  # COPY is never sent with another statement
-        return removed, (attempt.txid, attempt.attempt)
+        return removed, attempt.txid
 
-    def _end(self, applying: Applying, values: dict[str, Any]) -> int:
+    def _end(self, connection: Connection, values: dict[str, Any]) -> int:
         """Called when the rows are in the table; returns the number of rows that were removed then."""
         return 0
+
+    @property
+    def tables(self) -> Sequence[Mapping[str, Any]]:
+        """See RunHalf."""
+        return [plain_table(self._shape.name, self._shape.target, self._shape.columns, self._shape.keys)]
+
+    def prepare_run(self, results: Mapping[int, CommitterResult], attempts: Mapping[int, int]) -> PreparedRun:
+        """See RunHalf. The text of the rows is bounded by what a run holds."""
+        fronts = [self.front(TransactionAttempt(txid, attempts[txid]), txid) for txid in results]  # no redo is in a run
+        texts = tuple(text.getvalue() for text in self._rows.texts(fronts, list(results.values())))
+        return PreparedRun(texts=texts, trips=len(texts) * TRIPS_PER_COPY + self._statements)
+
+    def apply_run(
+        self,
+        connection: Connection,
+        topology: str,
+        results: Mapping[int, CommitterResult],
+        prepared: PreparedRun,
+        held: Held | None,
+    ) -> Mapping[int, CommitterCount]:
+        """See RunHalf. What follows from the rows is set once, after all of them are there."""
+        if held is not None:
+            connection.exec_driver_sql(held[0], dict(held[1]))
+        for text in prepared.texts:
+            self._rows.send(connection, BytesIO(text))
+        values = {"topology": topology, "first": min(results), "last": max(results), "committer": self.component.name}
+        self._end(connection, {**values, "redo_of": None})
+        return self._rows.record(connection, topology, results)
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
         """Return the rows of the last batch in the table; None if it is empty."""
@@ -144,12 +170,6 @@ class PostgresAppend:
         """Return None: its key is batch and number."""
         return None
 
-    def _send(self, connection: Connection, front: tuple[int, ...], rows: pa.Table) -> None:
-        """COPY the rows. At least one COPY is sent, so that a right that is missing shows without rows too (W4)."""
-        with raw_of(connection).cursor() as cursor:
-            for text in _texts(rows, front):
-                cursor.copy_expert(self._copy, text)
-
 
 def check_deferred(connection: Connection, schema: str, table: str) -> None:
     """Make the deferred checks of a table now."""
@@ -159,46 +179,7 @@ def check_deferred(connection: Connection, schema: str, table: str) -> None:
         connection.exec_driver_sql(f"set constraints {names} immediate", {})
 
 
-def sums_of(shape: RowShape, alias: str) -> str:
-    """Return SQL for the number of rows and their digest."""
-    return f"count(*), coalesce(sum({hash_of(shape.hashed, alias)}), 0)"
-
-
-def _texts(rows: pa.Table, front: tuple[int, ...]) -> Iterator[BytesIO]:
-    """Yield the rows as CSV. NULL is nothing, and the empty text two quotes, as COPY reads it."""
-    options = csv.WriteOptions(include_header=False, quoting_style="needed")
-    for start in range(0, max(1, rows.num_rows), ROWS_PER_COPY):
-        piece = rows.slice(start, ROWS_PER_COPY)
-        of_batch = [pa.repeat(pa.scalar(number, pa.int64()), piece.num_rows) for number in front]
-        columns = [*of_batch, *(_written(column) for column in piece.columns)]
-        text = BytesIO()
-        csv.write_csv(pa.table(columns, names=[str(at) for at in range(len(columns))]), text, options)
-        text.seek(0)
-        yield text
-
-
-def _written(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Return a column as texts where Arrow would write other ones than Postgres reads."""
-    if pa.types.is_binary(column.type):
-        return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
-    return column
-
-
-def _copy(shape: RowShape) -> str:
-    names = ", ".join(quoted(column.name) for column in shape.columns)
-    sql = f"copy {shape.target} ({names}) from stdin with (format csv, encoding 'UTF8')"
-    return sql.replace("%%", "%")  # psycopg2 binds nothing here
-
-
 def _removal(shape: RowShape) -> str:
     return f"""with gone as (delete from {shape.target} where txid = %(redo_of)s returning 1)
 select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
   o.committer) = (%(topology)s, %(redo_of)s, %(committer)s))"""
-
-
-def _record(shape: RowShape) -> str:
-    return f"""insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written,
-  ignored, reversed, digest)
-select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.number, %(results)s, n.number, 0, %(reversed)s, n.digest
-from (select {sums_of(shape, "t")} from {shape.target} t where t.txid = %(txid)s) n (number, digest)
-returning counted, digest"""

@@ -4,7 +4,7 @@ sums; contributions and counts are those of each batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -12,12 +12,42 @@ from typing import Any
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.apply_counts import array_literal, hash_of
+from txtopo.committers.postgres.plain_targets import count_tables
+from txtopo.committers.postgres.run_half import PreparedRun
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.folds import key_of, merges, total
 from txtopo.committers.sql_names import quoted
 from txtopo.core.values import CommitterCount, CommitterResult
 from txtopo.errors import BatchDataError, invariant
+
+
+class CountRuns:
+    """The RunHalf of a counting committer."""
+
+    def __init__(self, committer: str, shape: TableShape) -> None:
+        self._committer = committer
+        self._shape = shape
+
+    @property
+    def tables(self) -> Sequence[Mapping[str, Any]]:
+        """See RunHalf."""
+        return list(count_tables(self._shape))
+
+    def prepare_run(self, results: Mapping[int, CommitterResult], attempts: Mapping[int, int]) -> PreparedRun:
+        """See RunHalf."""
+        return PreparedRun(trips=1, values=run_values(self._shape, results))
+
+    def apply_run(
+        self,
+        connection: Connection,
+        topology: str,
+        results: Mapping[int, CommitterResult],
+        prepared: PreparedRun,
+        held: Held | None,
+    ) -> Mapping[int, CommitterCount]:
+        """See RunHalf."""
+        return apply_run(connection, self._shape, self._committer, topology, results, prepared.values, held)
 
 
 def run_values(shape: TableShape, results: Mapping[int, CommitterResult]) -> dict[str, Any]:

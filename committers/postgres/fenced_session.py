@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_INTRANS
@@ -14,7 +15,6 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.apply_counts import array_literal
-from txtopo.committers.postgres.plain_targets import tables_of
 from txtopo.committers.postgres.postgres_halves import PostgresHalf
 from txtopo.committers.postgres.sql_errors import (
     EDGES,
@@ -26,7 +26,6 @@ from txtopo.committers.postgres.sql_errors import (
 )
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.transactions import Database, Held, backend_pid, begin, commit, joined, status, tag
-from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.core.remedies import RESTORE
 from txtopo.core.values import Fence, Lead
 from txtopo.errors import Fenced, Halted, PostgresUnavailable, TxtopoError, invariant
@@ -73,11 +72,11 @@ class FencedSession:
         return held
 
     def _finish(
-        self, batches: Sequence[tuple[int, int, LedgerTotals]], doing: str, shapes: Sequence[TableShape] = ()
+        self, batches: Sequence[tuple[int, int, LedgerTotals]], doing: str, tables: Sequence[Mapping[str, Any]] = ()
     ) -> str | None:
         """Send the delayed statements, then make batches final, each given as txid, attempt and totals, ascending: a
         function, whose plan the server keeps in the session without a name that could be missing there (R31). Returns
-        what in the tables of `shapes` allows no commit run (R20), as text.
+        what in `tables` allows no commit run (R20), as text.
         """
         numbers = {totals.committers for _, _, totals in batches}
         invariant(len(numbers) == 1, f"{doing} have different numbers of committers")
@@ -91,7 +90,7 @@ class FencedSession:
             "dead_lettereds": array_literal(totals.dead_lettered for _, _, totals in batches),
             "spans": array_literal(json.dumps(dict(totals.spans)) for _, _, totals in batches),
             "committers": numbers.pop(),
-            "tables": tables_of(shapes) if shapes else None,
+            "tables": json.dumps(list(tables)) if tables else None,
         }
         sent_s = time.monotonic()
         try:

@@ -21,7 +21,6 @@ from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sql_errors import translating
 from txtopo.committers.postgres.storable_text import storable, storable_json, storable_or_none
 from txtopo.committers.postgres.transactions import Database, fence_of, run, run_first
-from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.committers.protocol.rules import (
     ANSWERS,
     ATTEMPT_STATES,
@@ -183,14 +182,14 @@ class PostgresLedger:
             yield PostgresLedgerSession(self._database, lead, connection, self._half)
 
     def single_commits(self, committers: Sequence[CommitterComponent]) -> str | None:
-        shapes: list[TableShape] = []
+        tables: list[Mapping[str, Any]] = []
         for committer in committers:
-            applier = self._half(committer).applier
-            if applier is None:
+            run_half = self._half(committer).run_half
+            if run_half is None:
                 return f"committer {committer.name} has no table that txtopo keeps"
-            shapes.append(applier.shape)
+            tables += run_half.tables
         with self._database.transaction("comparing the committers' tables") as connection:
-            return obstacles(connection, self._topology, shapes)
+            return obstacles(connection, self._topology, tables)
 
     @contextmanager
     def run_session(self, lead: Lead) -> Iterator[PostgresRunSession]:

@@ -12,8 +12,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.append_rows import PostgresAppend, check_deferred
 from txtopo.committers.postgres.apply_counts import Applier
+from txtopo.committers.postgres.apply_run import CountRuns
 from txtopo.committers.postgres.batch_transaction import PostgresTransaction
 from txtopo.committers.postgres.reverse import reverse_batch
+from txtopo.committers.postgres.run_half import RunHalf
 from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
 from txtopo.committers.postgres.target_views import views_of
@@ -53,8 +55,8 @@ class PostgresHalf(Protocol):
     component: CommitterComponent
 
     @property
-    def applier(self) -> Applier | None:
-        """What applies rows to a target table that txtopo keeps; None: the kind has no such table."""
+    def run_half(self) -> RunHalf | None:
+        """What applies commit runs; None: its batches are committed one by one."""
 
     def ddl(self) -> Sequence[str]:
         """Return the statements that would create its tables; none if its code manages its own tables."""
@@ -83,8 +85,9 @@ class PostgresCount:
 
     def __init__(self, component: CommitterComponent) -> None:
         self.component = component
-        self.applier: Applier = Applier(component)
-        self._shape = self.applier.shape
+        self._applier = Applier(component)
+        self._shape = self._applier.shape
+        self.run_half: RunHalf = CountRuns(component.name, self._shape)
 
     def ddl(self) -> Sequence[str]:
         """See PostgresHalf."""
@@ -93,7 +96,7 @@ class PostgresCount:
 
     def prepare(self, connection: Connection, lead: Lead) -> None:
         """See PostgresHalf."""
-        prepare_target(connection, lead, self.applier)
+        prepare_target(connection, lead, self._applier)
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
         """Reverse what the redone batch contributed, then apply the rows."""
@@ -106,7 +109,7 @@ class PostgresCount:
                 values = {"topology": plan.topology, "txid": plan.txid, "redo_of": redo_of}
                 reversed_rows = reverse_batch(applying.connection, self.component, self._shape, values, held)
                 held = None
-            return self.applier.apply(
+            return self._applier.apply(
                 applying.connection, plan.topology, plan.txid, result, held, reversed_rows=reversed_rows
             )
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
@@ -114,7 +117,7 @@ class PostgresCount:
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
         """See PostgresHalf."""
-        return self.applier.last_contributed(connection)
+        return self._applier.last_contributed(connection)
 
     def check_deferred(self, connection: Connection) -> None:
         """See PostgresHalf."""
@@ -126,13 +129,13 @@ class PostgresCount:
 
     def longest_key(self, result: CommitterResult) -> str | None:
         """See PostgresHalf."""
-        return self.applier.longest_key(result)
+        return self._applier.longest_key(result)
 
 
 class PostgresCode:
     """The half of a BatchCommitter: its tables belong to the user, and only its code knows what it writes."""
 
-    applier: Applier | None = None
+    run_half: RunHalf | None = None
 
     def __init__(self, component: CommitterComponent) -> None:
         self.component = component

@@ -11,13 +11,12 @@ import psycopg2
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.apply_counts import array_literal
-from txtopo.committers.postgres.apply_run import apply_run, run_values
 from txtopo.committers.postgres.fenced_session import FencedSession
+from txtopo.committers.postgres.run_half import PreparedRun, RunHalf
 from txtopo.committers.postgres.sql_errors import translate_apply, translating
 from txtopo.committers.postgres.statements import statement
 from txtopo.committers.postgres.storable_text import storable
 from txtopo.committers.postgres.transactions import Held, joined, run
-from txtopo.committers.protocol.count_tables import TableShape
 from txtopo.core.values import CommitterCount, CommitterResult, DeadLetter, EdgeCount, RejectedRow
 from txtopo.errors import RunRefused, invariant, unreachable
 from txtopo.ports import LedgerEntry, LedgerTotals
@@ -33,16 +32,18 @@ class PostgresRunSession(FencedSession):
     """
 
     _entries: Sequence[LedgerEntry] = ()
-    _shapes: tuple[TableShape, ...] = ()
+    _tables: tuple[Mapping[str, Any], ...] = ()
     """Of the committers that were applied."""
+    _trips = 0
+    """Round trips of what was applied, at most."""
     _kept: Held | None = None
     """What stores counts of edges, rejected records and dead letters: sent with `finish_run`."""
     _kept_txids: Set[int] = frozenset()
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._prepared: dict[str, tuple[Mapping[int, CommitterResult] | None, dict[str, Any]]] = {}
-        """By committer, its results and the values of its statement, which are made of them before the lock."""
+        self._prepared: dict[str, tuple[Mapping[int, CommitterResult], PreparedRun]] = {}
+        """By committer, its results and what was made of them before the lock."""
 
     def ledger_digests(self, txids: Sequence[int]) -> Mapping[int, bytes]:
         with translating(f"reading the ledger rows {txids[0]} to {txids[-1]}" if txids else "reading no ledger rows"):
@@ -74,22 +75,25 @@ class PostgresRunSession(FencedSession):
         }
         self._held = (statement("append_run"), values)
 
-    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
-        self._prepared[committer.name] = results, run_values(self._shape_of(committer), results)
+    def prepare_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult], attempts: Mapping[int, int]
+    ) -> None:
+        self._prepared[committer.name] = results, self._run_half(committer).prepare_run(results, attempts)
 
     def apply_run(
         self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
     ) -> Mapping[int, CommitterCount]:
-        shape, name = self._shape_of(committer), committer.name
+        half, name = self._run_half(committer), committer.name
         invariant(sorted(results) == self._txids(), f"committer {name}: a result of each batch of the run")
-        given, values = self._prepared.pop(name, (None, {}))
-        if given is not results:
-            values = run_values(shape, results)
+        given, prepared = self._prepared.pop(name, (None, None))
+        if given is not results or prepared is None:
+            prepared = half.prepare_run(results, {entry.plan.txid: entry.attempt.attempt for entry in self._entries})
         held = self._take_held()
         self._applied.append(name)
-        self._shapes = (*self._shapes, shape)
+        self._tables = (*self._tables, *half.tables)
+        self._trips += prepared.trips
         try:
-            return apply_run(self._connection, shape, name, self._lead.topology, results, values, held)
+            return half.apply_run(self._connection, self._lead.topology, results, prepared, held)
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise translate_apply(
                 error, name, self._txids()[0], ledger_held=held is not None, answers=self._answers
@@ -143,22 +147,22 @@ class PostgresRunSession(FencedSession):
         if self._kept is not None:
             self._held = joined(self._take_held(), *self._kept)
         obstacles = self._finish(
-            [(txid, attempts[txid], totals[txid]) for txid in txids], self._batches(), self._shapes
+            [(txid, attempts[txid], totals[txid]) for txid in txids], self._batches(), self._tables
         )
         if obstacles is not None:
-            raise RunRefused(f"{obstacles}: a sum of several batches is not what each batch would do there")
+            raise RunRefused(f"{obstacles}: several batches together are not what each batch would do there")
 
     @property
     def travel_s(self) -> float:
-        # One statement for each committer, `finish_run`, COMMIT.
-        return (len(self._applied) + 2) * self._database.travel_s
+        # What the committers send, `finish_run`, COMMIT.
+        return (self._trips + 2) * self._database.travel_s
 
     def commit(self) -> None:
         self._commit(self._batches(), self._txids()[0])
 
-    def _shape_of(self, committer: CommitterComponent) -> TableShape:
-        applier = self._half(committer).applier
-        return applier.shape if applier else unreachable(f"committer {committer.name} has no table, and is in no run")
+    def _run_half(self, committer: CommitterComponent) -> RunHalf:
+        half = self._half(committer).run_half
+        return half or unreachable(f"committer {committer.name} has no table that txtopo keeps, and is in no run")
 
     def _keep(self, name: str, rows: Sequence[object], **columns: Iterable[Any]) -> None:
         if rows:

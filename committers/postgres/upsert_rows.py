@@ -4,12 +4,13 @@ table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from txtopo.committers.postgres.append_rows import PostgresAppend
+from txtopo.committers.postgres.append_rows import PostgresAppend, check_deferred
+from txtopo.committers.postgres.plain_targets import plain_table
 from txtopo.committers.postgres.target_tables import Table, create_or_check, ddl_of, has_rows, is_registered
 from txtopo.committers.postgres.transactions import joined, run
 from txtopo.committers.protocol.count_tables import Column
@@ -20,11 +21,9 @@ from txtopo.committers.protocol.row_tables import (
     upsert_shape_of,
 )
 from txtopo.committers.sql_names import quoted, unescaped
-from txtopo.core.values import CommitterCount, CommitterResult, Lead
+from txtopo.core.values import Lead, TransactionAttempt
 from txtopo.errors import Halted
-from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
-from txtopo.tuples.storable_keys import check_row_keys
 
 if TYPE_CHECKING:
     from txtopo.committers.postgres.postgres_halves import Applying
@@ -37,7 +36,10 @@ select min(txid) from chain"""
 
 
 class PostgresUpsert(PostgresAppend):
-    """The half of a committer that keeps the last row of each key."""
+    """The half of a committer that keeps the last row of each key, or the rows of its last batch."""
+
+    _statements = 3
+    """As of PostgresAppend, and what sets the rows of the keys."""
 
     def __init__(self, component: CommitterComponent) -> None:
         self._upsert = upsert_shape_of(component)
@@ -72,10 +74,10 @@ class PostgresUpsert(PostgresAppend):
             baseline_digest=None,
         )
 
-    def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
-        """Add the rows to the log; remove those of the redone batch; set the last row of each key of both."""
-        check_row_keys(self.component.name, self.component.bolt.row_keys, result.rows)
-        return super().apply(applying, result, collector)
+    def check_deferred(self, connection: Connection) -> None:
+        """See PostgresHalf."""
+        super().check_deferred(connection)
+        check_deferred(connection, self._upsert.log.schema, self._upsert.table)
 
     def problem(self, connection: Connection) -> str | None:
         """See PostgresHalf."""
@@ -85,20 +87,29 @@ class PostgresUpsert(PostgresAppend):
             return halted.reason
         return super().problem(connection)
 
-    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, tuple[int, ...]]:
-        plan, attempt = applying.entry.plan, applying.entry.attempt
-        origin = attempt.txid
+    def front(self, attempt: TransactionAttempt, origin: int) -> tuple[int, ...]:
+        """See PostgresAppend."""
+        return (attempt.txid, attempt.attempt, origin)
+
+    @property
+    def tables(self) -> Sequence[Mapping[str, Any]]:
+        """See RunHalf."""
+        shape = self._upsert
+        return [*super().tables, plain_table(shape.name, shape.target, shape.columns, shape.unique)]
+
+    def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, int]:
+        plan = applying.entry.plan
         if plan.redo_of is not None:  # a redrive has the place of its batch too, which was quarantined
             sent = joined(applying.held, _ORIGIN, {"topology": plan.topology, "redone": plan.redo_of})
-            origin = applying.connection.exec_driver_sql(*sent).scalar_one()
-        elif applying.held is not None:
+            return 0, int(applying.connection.exec_driver_sql(*sent).scalar_one())
+        if applying.held is not None:
             applying.connection.exec_driver_sql(applying.held[0], dict(applying.held[1]))
-        return 0, (attempt.txid, attempt.attempt, origin)
+        return 0, plan.txid
 
-    def _end(self, applying: Applying, values: dict[str, Any]) -> int:
-        removed, expected = applying.connection.exec_driver_sql(self._fold, values).one()
-        if applying.reverses is not None:
-            check_reversed(self.component.name, applying.reverses, removed, 0, expected)
+    def _end(self, connection: Connection, values: dict[str, Any]) -> int:
+        removed, expected = connection.exec_driver_sql(self._fold, values).one()
+        if values["redo_of"] is not None:
+            check_reversed(self.component.name, values["redo_of"], removed, 0, expected)
         return int(removed)
 
 
@@ -110,7 +121,7 @@ def _index(shape: UpsertShape) -> str:
 
 def _fold(shape: UpsertShape) -> str:
     """Return the statement that removes the rows of the redone batch from the log, and sets the rows of each key that
-    these rows or those of the batch have: the last one, or all of the last batch.
+    these rows or those of the batches first to last have: the last one, or all of the last batch.
 
     All parts see the log as it was before: so the rows of the redone batch are excluded by their txid. A row that stays
     is not deleted: the order in which the parts change the table is not defined.
@@ -122,7 +133,8 @@ def _fold(shape: UpsertShape) -> str:
     changed = f"update set {sets}" if others and not shape.whole else "nothing"
     log = f"from k join {shape.log.target} l on {_same(shape.keys, 'l', 'k')} where l.txid is distinct from %(redo_of)s"
     return f"""with gone as (delete from {shape.log.target} where txid = %(redo_of)s returning {keys}),
-k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid = %(txid)s),
+k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid between %(first)s and
+  %(last)s),
 w as materialized ({_of_last_batch(shape, log) if shape.whole else _last(shape, log)}),
 p as materialized (select * from w {present}),
 d as (delete from {shape.target} t using k where {_same(shape.keys, "t", "k")}
@@ -130,7 +142,7 @@ d as (delete from {shape.target} t using k where {_same(shape.keys, "t", "k")}
 u as (insert into {shape.target} as t ({names}) select {names} from p order by {unique}
   on conflict ({unique}) do {changed})
 select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
-  o.committer) = (%(topology)s, %(redo_of)s, %(committer)s))"""
+  o.committer) = (%(topology)s, %(redo_of)s::bigint, %(committer)s))"""
 
 
 def _last(shape: UpsertShape, log: str) -> str:

@@ -128,9 +128,10 @@ class _CommitRun:
 
     def _commit(self, session: LedgerRunSession) -> RunEnded:
         first = self._txids[0]
-        for committer in self._topology.committers:
-            session.prepare_run(committer, self._results[committer.name])  # R21
         processed = {txid: item.processed for txid, item in self._items.items()}
+        attempts = {txid: one.attempt.attempt for txid, one in processed.items()}
+        for committer in self._topology.committers:
+            session.prepare_run(committer, self._results[committer.name], attempts)  # R21
         session.prepare_kept(
             {txid: one.edges for txid, one in processed.items()},
             {txid: one.rejected_rows for txid, one in processed.items()},

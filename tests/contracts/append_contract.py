@@ -20,7 +20,7 @@ from txtopo import AppendCommitter
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.fields import parse_fields
-from txtopo.core.values import Aborted, AlreadyCommitted, Committed, CommitterResult
+from txtopo.core.values import Aborted, AlreadyCommitted, Committed, CommitterResult, RunEnded
 from txtopo.errors import Halted
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import CommitterComponent, Subscription
@@ -98,7 +98,10 @@ class Appends:
     quarantined: list[int] = field(default_factory=list)
 
     def step(self) -> None:
-        """One batch: new, or a redo of one that is in effect, or a redrive; applied or quarantined."""
+        """One batch: new, or a redo of one that is in effect, or a redrive; applied or quarantined. Or a commit run."""
+        if self.chance.random() < 0.2:
+            self.run()
+            return
         self.txid += 1
         candidates = [*self.live, *self.quarantined]
         redone = self.chance.choice(candidates) if candidates and self.chance.random() < 0.5 else None
@@ -117,6 +120,20 @@ class Appends:
         if redone in self.quarantined:
             self.quarantined.remove(redone)
         self.live[self.txid] = rows
+
+    def run(self) -> None:
+        """Two or three new batches in one database transaction; an empty one may be among them."""
+        txids = range(self.txid + 1, self.txid + 1 + self.chance.choice([2, 3]))
+        rows = {txid: [any_row(self.chance) for _ in range(self.chance.choice([0, 1, 3]))] for txid in txids}
+        plans = self.driver.ready_run(txids[0], len(txids))
+        ended = self.driver.commit_run(plans, {txid: {"results": (appended(given),)} for txid, given in rows.items()})
+        assert isinstance(ended, RunEnded), ended
+        for (txid, given), outcome in zip(rows.items(), ended.outcomes, strict=True):
+            assert isinstance(outcome, Committed), outcome
+            [one] = outcome.counts
+            assert (one.counted, one.written, one.ignored, one.reversed) == (len(given), len(given), 0, 0)
+            self.live[txid] = given
+        self.txid = txids[-1]
 
     def expected(self) -> dict[int, list[str]]:
         """What the table has, the rows of a batch in any order."""
@@ -145,12 +162,18 @@ class AppendContract:
         driver = lead_on(world, visits())
         rows = [any_row(random.Random(seed)) for seed in range(8)]
         digests = []
-        for txid, given in enumerate((rows, rows[::-1], [*rows, rows[0]], rows[1:]), 1):
+        orders = (rows, rows[::-1], [*rows, rows[0]], rows[1:])
+        for txid, given in enumerate(orders, 1):
             outcome = driver.commit(driver.ready(txid), results=(appended(given),))
             assert isinstance(outcome, Committed)
             digests.append(outcome.counts[0].digest)
+        together = {txid: {"results": (appended(given),)} for txid, given in enumerate(orders, 5)}
+        ended = driver.commit_run(driver.ready_run(5, 4), together)
 
-        assert stored(world)[1] == stored(world)[2]
+        assert isinstance(ended, RunEnded)
+        assert [one.counts[0].digest for one in ended.outcomes if isinstance(one, Committed)] == digests
+        found = stored(world)
+        assert found[1] == found[2] == found[5] == found[6]
         assert digests[0] == digests[1]
         assert len({*digests}) == 3
 

@@ -107,7 +107,7 @@ class LedgerWorld(Protocol):
     def said(self) -> tuple[str, str | None, str | None]:
         """State, reason and next command that `status` would show."""
 
-    def add_check(self, table: str) -> None:
+    def add_check(self, table: str, condition: str = "count >= 0") -> None:
         """Give a target table a CHECK that a sum may pass and a batch not."""
 
     def break_commit(self) -> None:

@@ -121,7 +121,7 @@ class MemoryWorld:
         life = self.store.topologies[TOPOLOGY].life
         return life["state"], life.get("reason"), life.get("advice")
 
-    def add_check(self, table: str) -> None:
+    def add_check(self, table: str, condition: str = "count >= 0") -> None:
         """What Postgres would find in its catalogs."""
         self.store.not_plain[f"public.{table}"] = "a CHECK"
 
@@ -264,9 +264,9 @@ class PostgresWorld:
         )
         return str(state), reason, advice
 
-    def add_check(self, table: str) -> None:
+    def add_check(self, table: str, condition: str = "count >= 0") -> None:
         """As a user would."""
-        self.query(f"alter table {table} add constraint not_negative check (count >= 0)")
+        self.query(f"alter table {table} add constraint not_negative check ({condition})")
 
     def break_commit(self) -> None:
         """End the server process that is about to get COMMIT."""

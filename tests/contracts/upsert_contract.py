@@ -17,7 +17,7 @@ from tests.contracts.committer_contract import TableWorld
 from tests.contracts.ledger_driver import Driver, lead_on
 from txtopo import ReplaceCommitter, UpsertCommitter
 from txtopo.core.fields import parse_fields
-from txtopo.core.values import Aborted, Committed, CommitterResult
+from txtopo.core.values import Aborted, Committed, CommitterResult, RunEnded, RunFailed
 from txtopo.errors import Halted
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.components import CommitterComponent, Subscription
@@ -86,7 +86,10 @@ class Upserts:
     quarantined: list[int] = field(default_factory=list)
 
     def step(self) -> None:
-        """One batch: new, or a redo of one that is in effect, or a redrive; applied or quarantined."""
+        """One batch: new, or a redo of one that is in effect, or a redrive; applied or quarantined. Or a commit run."""
+        if self.chance.random() < 0.2:
+            self.run()
+            return
         self.txid += 1
         candidates = [*self.live, *self.quarantined]
         redone = self.chance.choice(candidates) if candidates and self.chance.random() < 0.5 else None
@@ -106,6 +109,21 @@ class Upserts:
         if redone in self.quarantined:
             self.quarantined.remove(redone)
         self.live[self.txid] = rows
+
+    def run(self) -> None:
+        """Two or three new batches in one database transaction; an empty one may be among them."""
+        txids = range(self.txid + 1, self.txid + 1 + self.chance.choice([2, 3]))
+        rows = {txid: [any_order(self.chance) for _ in range(self.chance.choice([0, 1, 3]))] for txid in txids}
+        plans = self.driver.ready_run(txids[0], len(txids))
+        ended = self.driver.commit_run(plans, {txid: {"results": (ordered(given),)} for txid, given in rows.items()})
+        assert isinstance(ended, RunEnded), ended
+        for (txid, given), outcome in zip(rows.items(), ended.outcomes, strict=True):
+            assert isinstance(outcome, Committed), outcome
+            [one] = outcome.counts
+            assert (one.counted, one.written, one.ignored, one.reversed) == (len(given), len(given), 0, 0)
+            self.live[txid] = given
+            self.origins[txid] = txid
+        self.txid = txids[-1]
 
     def expected(self) -> set[Row]:
         """What the table has."""
@@ -209,6 +227,37 @@ class UpsertContract:
         assert outcome.failure.kind == "data"
         assert why in outcome.failure.message
         assert table_of(world) == set() == {*world.table(LOG)}
+
+    def test_a_run_with_a_row_that_cannot_be_stored_fails_and_leaves_nothing(self, world: TableWorld) -> None:
+        """R25: the batches are committed one by one afterwards, and the one at fault fails by itself."""
+        driver = lead_on(world, orders(version=()))
+        row, bad = ("a", 1, None, None, "x", None), ("a", None, None, None, "x", None)
+        results = {1: (ordered([row]),), 2: (ordered([bad]),)}
+        plans = driver.ready_run(1, 2)
+
+        ended = driver.commit_run(plans, {txid: {"results": one} for txid, one in results.items()})
+
+        assert isinstance(ended, RunFailed)
+        assert "key id is NULL in a row" in ended.message
+        assert table_of(world) == set() == {*world.table(LOG)}
+        assert isinstance(driver.commit(plans[0], results=results[1]), Committed)
+        assert isinstance(driver.commit(plans[1], results=results[2]), Aborted)
+
+    def test_a_table_that_is_not_plain_allows_no_runs(self, world: TableWorld) -> None:
+        """R20: the table and its log; read again under the locks."""
+        driver = lead_on(world, orders())
+        assert driver.ledger.single_commits(driver.committers) is None
+        results = {txid: {"results": (ordered([("a", txid, None, None, "x", None)]),)} for txid in (1, 2)}
+        world.add_check("orders_log", "n >= 0")
+        plans = driver.ready_run(1, 2)
+
+        ended = driver.commit_run(plans, results)
+
+        assert isinstance(ended, RunFailed)
+        assert ended.off is not None
+        assert "orders_log" in ended.off
+        assert "orders_log" in (driver.ledger.single_commits(driver.committers) or "")
+        assert table_of(world) == set()
 
     def test_rows_of_the_log_that_were_deleted_by_hand_stop_a_redo(self, world: TableWorld) -> None:
         """What a redo takes away is what the ledger recorded."""

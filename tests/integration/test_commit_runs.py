@@ -111,7 +111,7 @@ def send(session: LedgerRunSession, driver: Driver, plans: Sequence[Any], batche
     """Everything of a run before COMMIT. Returns the counts by committer and txid."""
     results = [{one.attempt.txid: one.results[at] for one in batches} for at in range(len(driver.committers))]
     for component, given in zip(driver.committers, results, strict=True):
-        session.prepare_run(component, given)
+        session.prepare_run(component, given, {one.attempt.txid: one.attempt.attempt for one in batches})
     session.prepare_kept(
         {one.attempt.txid: one.edges for one in batches},
         {one.attempt.txid: one.rejected_rows for one in batches},

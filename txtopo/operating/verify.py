@@ -13,8 +13,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.audit.audit_statements import SETTINGS
-from txtopo.committers.postgres.append_rows import sums_of
 from txtopo.committers.postgres.apply_counts import ROWS_PER_STATEMENT, array_literal, hash_of
+from txtopo.committers.postgres.copied_rows import sums_of
 from txtopo.committers.postgres.sql_errors import one_line
 from txtopo.committers.postgres.user_committers import RowSums
 from txtopo.committers.protocol.count_tables import TableShape, shape_of

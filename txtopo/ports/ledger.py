@@ -240,9 +240,11 @@ class LedgerRunSession(Protocol):
     def travel_s(self) -> float:
         """Seconds that the round trips from the lock to the answer of COMMIT take by themselves (R24)."""
 
-    def prepare_run(self, committer: CommitterComponent, results: Mapping[int, CommitterResult]) -> None:
-        """Do what `apply_run` of these results needs and what needs no lock. Called before `lock_fence` (R21). Raises
-        BatchDataError if a result has other columns than the table.
+    def prepare_run(
+        self, committer: CommitterComponent, results: Mapping[int, CommitterResult], attempts: Mapping[int, int]
+    ) -> None:
+        """Do what `apply_run` of these results, made by these attempts, needs and what needs no lock. Called before
+        `lock_fence` (R21). Raises BatchDataError if a result has other columns than the table.
         """
 
     def prepare_kept(
@@ -271,12 +273,14 @@ class LedgerRunSession(Protocol):
     def apply_run(
         self, committer: CommitterComponent, results: Mapping[int, CommitterResult]
     ) -> Mapping[int, CommitterCount]:
-        """Apply the rows of one counting committer for all batches, and record the count of each batch (R22).
+        """Apply the rows of one committer for all batches, and record the count of each batch (R22).
 
-        Each row of the target is written once, with the sum of all batches; contributions are inserted for each batch.
-        `counted` and `digest` of a batch come from its contribution rows as the statement inserted them, `written`
-        counts its result rows whose key is among the target rows that the statement returned. Raises BatchDataError if
-        the rows do not fit the table, or if a batch has a key twice.
+        Of a counting committer each row of the target is written once, with the sum of all batches; contributions are
+        inserted for each batch. `counted` and `digest` of a batch come from its contribution rows as the statement
+        inserted them, `written` counts its result rows whose key is among the target rows that the statement returned.
+        Of a committer of rows all three come from the rows of the batch that are in its table, or log, then; what
+        follows from a log is set once. Raises BatchDataError if the rows do not fit the table, or if a batch has a key
+        twice.
         """
 
     def finish_run(self, totals: Mapping[int, LedgerTotals]) -> None:
