@@ -12,6 +12,7 @@ from txtopo.committers.protocol.count_tables import Sliding, TableShape
 from txtopo.committers.protocol.folds import total
 from txtopo.committers.sql_names import unescaped
 from txtopo.errors import Halted
+from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS
 
 
 def views_of(shape: TableShape) -> Sequence[str]:
@@ -75,11 +76,35 @@ def _distinct(shape: TableShape) -> str:
     types = [*(column.type for column in shape.numbers), *(one.type for one in shape.computed)]
     nothing = ", ".join(f"null::{kind}" for kind in types)
     for at, one in enumerate(shape.distinct):
-        counted = ", ".join(f"count({unescaped(one.field)})" if at == place else "0" for place in places)
-        branches.append(f"select 1, {keys}, {nothing}, {counted} from {_table(shape, one.table)} group by {keys}")
+        value, source = f"count({unescaped(one.field)})", _table(shape, one.table)
+        if one.cell is not None:
+            value, source = _ESTIMATE, _registers(keys, unescaped(one.cell), source)
+        counted = ", ".join(value if at == place else "0" for place in places)
+        branches.append(f"select 1, {keys}, {nothing}, {counted} from {source} group by {keys}")
     return (
         f"create view {_table(shape, shape.table + DISTINCT_SUFFIX)} as select {keys}, {numbers}, {counts} from "
         f"({' union all '.join(branches)}) parts group by {keys}"
+    )
+
+
+_REGISTERS = 1 << REGISTERS_BITS
+_UNIT = f"(1::bigint << {RANK_BITS + 1})"
+_EMPTY = f"({_REGISTERS} - count(rank))"
+_SUM = f"((sum(1::bigint << ({RANK_BITS + 1} - rank)) + {_EMPTY} * {_UNIT}) / {_UNIT}::numeric)"
+_RAW = f"({0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2} / {_SUM})"
+_LINEAR = f"{_REGISTERS} * ln({_REGISTERS}::numeric / nullif({_EMPTY}, 0))"
+_CHOSEN = f"case when {_RAW} <= {2.5 * _REGISTERS} and {_EMPTY} > 0 then {_LINEAR} else {_RAW} end"
+_ESTIMATE = f"coalesce(round({_CHOSEN})::bigint, 0)"
+"""HyperLogLog over the registers of a key, linear counting where many are empty; exact numbers, so that no order
+matters.
+"""
+
+
+def _registers(keys: str, cell: str, table: str) -> str:
+    """Return the highest rank of each register, by key."""
+    return (
+        f"(select {keys}, {cell} / {CELL_RANKS} as register, max({cell} % {CELL_RANKS}) as rank from {table} group by "
+        f"{keys}, {cell} / {CELL_RANKS}) r"
     )
 
 

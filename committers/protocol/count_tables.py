@@ -107,6 +107,7 @@ def shape_of(component: CommitterComponent) -> TableShape:
     keys += tuple(
         Column(one.start, postgres_type(_type(fields, one.field)), _nullable(fields, one.field)) for one in bolt.windows
     )
+    keys += tuple(Column(one.column, "integer", _nullable(fields, one.field)) for one in bolt.cells)
     numbers = [Column(bolt.count, "bigint", False)]
     for kind, field, column in bolt.aggregates:
         fold = FOLDS[kind]

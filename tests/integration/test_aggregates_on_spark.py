@@ -116,6 +116,21 @@ def test_a_window_begins_where_the_tasks_and_spark_say(spark_session: SparkSessi
                 assert since % timedelta(microseconds=one.width_us) == timedelta(0)
 
 
+def test_a_cell_is_what_the_tasks_and_spark_say(spark_session: SparkSession) -> None:
+    """Of texts, bytes and integers; NULL has none."""
+    fields = parse_fields("text string, raw binary, big bigint, tiny tinyint")
+    chance = random.Random(1)
+    rows = [(str(at), chance.randbytes(5), chance.randrange(-(2**63), 2**63), at % 100) for at in range(3000)]
+    rows += [("", b"", 0, -128), ("é\U0001f600", b"\xff\xfe", 2**63 - 1, 0)]
+    named = [dict(zip(fields.names, row, strict=True)) for row in rows]
+    table = pa.Table.from_pylist([*named, dict.fromkeys(fields.names)], arrow_schema(fields))
+    sources = [KeySource(name, is_cell=True) for name in fields.names]
+    frame = spark_session.createDataFrame(table)
+    found = frame.select(*(_key(one, fields).alias(one.field) for one in sources)).toArrow()
+    for one in sources:
+        assert found.column(one.field).to_pylist() == key_values(one, table.column(one.field)).to_pylist()
+
+
 @pytest.mark.parametrize("bolt", [None, same, spread], ids=["in the spout", "behind a bolt", "many partitions"])
 def test_aggregates_are_those_of_plain_python_wherever_they_are_counted(
     started: Callable[..., SparkExecutor], tmp_path: Path, bolt: Callable[[DataFrame], DataFrame] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,7 +65,8 @@ class Counter:
     """Counts and aggregates of one committer over one batch."""
 
     def __init__(self, committer: CommitterTables, names: Sequence[str]) -> None:
-        plain = committer.keys[: len(committer.keys) - len(committer.windows)]
+        plain = committer.keys[: len(committer.keys) - len(committer.windows) - len(committer.cells)]
+        self._cells = [names.index(one.field) for one in committer.cells]
         self._windows = [(names.index(one.field), one.width_us) for one in committer.windows]
         at = [names.index(name) for name in plain]
         self._key: Callable[[Sequence[Any]], Any] = itemgetter(*at) if at else lambda _: ()
@@ -79,6 +81,8 @@ class Counter:
         key = (self._key(row),) if self._single else self._key(row)
         for index, width_us in self._windows:
             key = (*key, _window(row[index], width_us))
+        for index in self._cells:
+            key = (*key, _cell(row[index]))
         total = self.totals.get(key)
         if total is None:
             total = self.totals[key] = [*self._empty]
@@ -102,6 +106,17 @@ def _window(moment: datetime | None, width_us: int) -> datetime | None:
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and UTC)
     return moment - since % timedelta(microseconds=width_us)
+
+
+def _cell(value: str | bytes | int | None) -> int | None:
+    """Return the cell of a value in a sketch of 4,096 registers: register times 64, plus the place of the first 1 of
+    the 52 bits that follow, 53 if there is none.
+    """
+    if value is None:
+        return None
+    text = value if isinstance(value, bytes) else str(value).encode()
+    bits = f"{int(hashlib.sha256(text).hexdigest()[:16], 16):064b}"
+    return int(bits[:12], 2) * 64 + (bits[12:] + "1").index("1") + 1
 
 
 def recount(

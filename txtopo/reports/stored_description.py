@@ -66,6 +66,14 @@ class StoredWindow(NamedTuple):
     end: str
 
 
+class StoredCell(NamedTuple):
+    """A key that is the cell of a sketch."""
+
+    field: str
+    """The input field."""
+    column: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterTables:
     """One counting committer."""
@@ -74,7 +82,7 @@ class CommitterTables:
     target: str
     """Schema and name of its table."""
     keys: tuple[str, ...]
-    """Columns; the starts of windows come last."""
+    """Columns; the starts of windows come after the fields, and cells last."""
     count: str
     aggregates: tuple[StoredAggregate, ...]
     contributions: bool
@@ -85,6 +93,7 @@ class CommitterTables:
     """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
     averages: tuple[StoredAverage, ...] = ()
     windows: tuple[StoredWindow, ...] = ()
+    cells: tuple[StoredCell, ...] = ()
     alone: bool = True
     """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
     them.
@@ -277,7 +286,9 @@ def _of_aggregate(description: Mapping[str, Any], name: str, one: Mapping[str, A
         raise ValueError(f"committer {name} has an aggregate of an unknown kind")
     averages = [StoredAverage(*average) for average in one["averages"]]
     windows = [StoredWindow(*window) for window in one.get("windows", ())]
-    return _tables(description, name, one, aggregates, averages, windows)
+    return _tables(
+        description, name, one, aggregates, averages, windows, [StoredCell(*x) for x in one.get("cells", ())]
+    )
 
 
 def _tables(
@@ -287,20 +298,26 @@ def _tables(
     aggregates: Sequence[StoredAggregate],
     averages: Sequence[StoredAverage] = (),
     windows: Sequence[StoredWindow] = (),
+    cells: Sequence[StoredCell] = (),
 ) -> CommitterTables:
     spout, way = _way(description, one["input"])
     return CommitterTables(
         name=name,
         target=one["table"],
-        keys=(*one["keys"], *(window.start for window in windows)),
+        keys=(*one["keys"], *(window.start for window in windows), *(cell.column for cell in cells)),
         count=one["count"],
         aggregates=tuple(aggregates),
         averages=tuple(averages),
         windows=tuple(windows),
+        cells=tuple(cells),
         contributions=bool(one["contributions"]),
         spout=spout,
         way=way,
-        types={**_types(one), **{window.start: _field_types(one).get(window.field) for window in windows}},
+        types={
+            **_types(one),
+            **{window.start: _field_types(one).get(window.field) for window in windows},
+            **dict.fromkeys((cell.column for cell in cells), "integer"),
+        },
         alone=len(description["spouts"]) == 1,
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
-from txtopo.topology.event_windows import KeySource, TimeWindow
+from txtopo.topology.event_windows import Cell, KeySource, TimeWindow
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.user_exceptions import note_component
@@ -58,7 +58,7 @@ class Aggregation:
     """Executor half of a counting committer, as data: group by `keys`, count rows, aggregate exactly. Each executor
     implements it in its own way.
 
-    Result rows have the columns keys, windows, count, aggregates, in this order. NULL is a key like any other.
+    Result rows have the columns keys, windows, cells, count, aggregates, in this order. NULL is a key like any other.
     """
 
     keys: tuple[str, ...]
@@ -68,11 +68,18 @@ class Aggregation:
     aggregates: tuple[Aggregate, ...] = ()
     windows: tuple[TimeWindow, ...] = ()
     """Windows of event time, which are keys after the others."""
+    cells: tuple[Cell, ...] = ()
+    """Cells of sketches, which are keys after these."""
+
+    @property
+    def made(self) -> tuple[KeySource, ...]:
+        """Return what the keys are made of which are no field."""
+        return (*(one.source for one in self.windows), *(one.source for one in self.cells))
 
     @property
     def sources(self) -> tuple[KeySource, ...]:
         """Return what each key is made of."""
-        return (*map(KeySource, self.keys), *(one.source for one in self.windows))
+        return (*map(KeySource, self.keys), *self.made)
 
 
 class CommitterBolt(ABC):
@@ -167,8 +174,8 @@ class CommitterBolt(ABC):
 
 
 def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
-    """Return the types of the result rows: keys as declared, windows as their fields, count bigint, aggregates:
-    sums decimal(38, scale of the input), counts bigint, minimum and maximum as the input.
+    """Return the types of the result rows: keys as declared, windows as their fields, cells int, count bigint,
+    aggregates: sums decimal(38, scale of the input), counts bigint, minimum and maximum as the input.
     """
 
     def needed(name: str) -> Field:
@@ -179,6 +186,7 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
 
     keys = [needed(name) for name in aggregation.keys]
     keys += [Field(one.start, needed(one.field).type, needed(one.field).nullable) for one in aggregation.windows]
+    keys += [Field(one.column, FieldType("int"), needed(one.field).nullable) for one in aggregation.cells]
     count = Field(aggregation.count, FieldType("bigint"), nullable=False)
     made = [_aggregated(kind, needed(field).type, column) for kind, field, column in aggregation.aggregates]
     return Fields((*keys, count, *made))

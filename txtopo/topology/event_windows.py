@@ -1,4 +1,4 @@
-"""Windows of event time: widths as users write them, and the keys of a group that are made of a field. Pure."""
+"""Keys of a group that are made of a field: windows of event time, and cells of a sketch. Pure."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class KeySource(NamedTuple):
     """0: the value itself. Otherwise the start of its window of this many microseconds; windows follow each other from
     1970-01-01 00:00 on, in UTC. The window of NULL is NULL.
     """
+    is_cell: bool = False
+    """True: the cell of the value, see `Cell`."""
 
 
 class TimeWindow(NamedTuple):
@@ -38,6 +40,32 @@ class TimeWindow(NamedTuple):
     def source(self) -> KeySource:
         """Return what the first moment is made of."""
         return KeySource(self.field, self.width_us)
+
+
+CELL_KINDS = frozenset({"string", "binary", "tinyint", "smallint", "int", "bigint"})
+"""Types whose values have one text everywhere: texts are hashed in UTF-8, integers in decimal digits."""
+REGISTERS_BITS = 12
+RANK_BITS = 52
+"""Bits of the hash after those of the register, whose zeros are counted."""
+CELL_RANKS = 64
+
+
+class Cell(NamedTuple):
+    """A key of a result row: a cell of a sketch that estimates how many different values a field has.
+
+    The first bits of the sha-256 of a value name its register, and the rank is one more than the number of zeros that
+    follow, at most 53. A sketch needs the highest rank of each register. All cells are kept, with the number of their
+    rows, so that a batch can be reversed, and the order of batches and rows changes nothing.
+    """
+
+    field: str
+    column: str
+    """Result column: the register times 64, plus the rank. NULL if the value is."""
+
+    @property
+    def source(self) -> KeySource:
+        """Return what it is made of."""
+        return KeySource(self.field, is_cell=True)
 
 
 def width_us(who: str, name: str, given: str) -> int:

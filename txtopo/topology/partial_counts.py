@@ -38,13 +38,13 @@ class PartialCount:
     """Fields whose values are keys."""
     aggregates: tuple[tuple[AggregateKind, str], ...] = ()
     """(kind, field), each once."""
-    windows: tuple[KeySource, ...] = ()
-    """Windows of event time, which are keys after the others."""
+    made: tuple[KeySource, ...] = ()
+    """Windows of event time and cells of sketches, which are keys after the others."""
 
     @property
     def sources(self) -> tuple[KeySource, ...]:
         """Return what each key is made of."""
-        return (*map(KeySource, self.keys), *self.windows)
+        return (*map(KeySource, self.keys), *self.made)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -67,7 +67,10 @@ class PartialCount:
     def columns(self, fields: Fields) -> tuple[Field, ...]:
         """Return the columns of a group in their order, for tuples of `fields`: keys, aggregates, number of tuples."""
         read = _named(fields, [one.field for one in self.sources])
-        keys = [Field(f"$k{at}", item.type, item.nullable) for at, item in enumerate(read)]
+        keys = [
+            Field(f"$k{at}", FieldType("int") if one.is_cell else item.type, item.nullable)
+            for at, (one, item) in enumerate(zip(self.sources, read, strict=True))
+        ]
         values = [
             Field(self.value_column(kind, item.name), value_type(kind, item.type), FOLDS[kind] != "add")
             for kind, field in self.aggregates
@@ -136,9 +139,9 @@ def _together(readers: Sequence[CommitterComponent], fields: Fields) -> PartialC
             return f"committer {reader.name} has no keys"
     keys = tuple(dict.fromkeys(name for one in aggregations for name in one.keys))
     aggregates = tuple(dict.fromkeys((kind, name) for one in aggregations for kind, name, _ in one.aggregates))
-    windows = tuple(dict.fromkeys(window.source for one in aggregations for window in one.windows))
+    made = tuple(dict.fromkeys(source for one in aggregations for source in one.made))
     sums = [name for kind, name in aggregates if kind == "sum"]
-    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, aggregates, windows)
+    return _refusal(_named(fields, keys), _named(fields, sums)) or PartialCount(keys, aggregates, made)
 
 
 def _refusal(keys: Sequence[Field], sums: Sequence[Field]) -> str | None:

@@ -4,6 +4,7 @@ merged.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow.compute as pc
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Fields
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
-from txtopo.topology.event_windows import KeySource
+from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS, KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 
 FOLD_ROWS = 100_000
@@ -112,7 +113,9 @@ class Aggregator:
 
 
 def key_values(source: KeySource, values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return a key of each tuple: its value, or the start of the window that this time is in."""
+    """Return a key of each tuple: its value, the start of the window that this time is in, or the cell of its value."""
+    if source.is_cell:
+        return _cells(values)
     if not source.width_us:
         return values
     moments = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
@@ -120,6 +123,21 @@ def key_values(source: KeySource, values: pa.Array | pa.ChunkedArray) -> pa.Arra
     rounded = pc.divide(moments, width)  # towards 0
     before = pc.cast(pc.less(moments, pc.multiply(rounded, width)), pa.int64())
     return pc.cast(pc.multiply(pc.subtract(rounded, before), width), values.type)
+
+
+def _cells(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    found = pa.chunked_array([values]) if isinstance(values, pa.Array) else values
+    texts = found if pa.types.is_string(found.type) or pa.types.is_binary(found.type) else pc.cast(found, pa.string())
+    # Each different value is hashed once.
+    coded = pc.dictionary_encode(pc.cast(texts, pa.binary()).combine_chunks())
+    cells = pa.array(map(_cell, coded.dictionary.to_pylist()), pa.int32())
+    return cells.take(coded.indices)
+
+
+def _cell(value: bytes) -> int:
+    bits = int.from_bytes(hashlib.sha256(value).digest()[: (REGISTERS_BITS + RANK_BITS) // 8], "big")
+    rest = bits & ((1 << RANK_BITS) - 1)
+    return (bits >> RANK_BITS) * CELL_RANKS + RANK_BITS - rest.bit_length() + 1
 
 
 def addends(kind: AggregateKind, values: pa.Array | pa.ChunkedArray, into: pa.DataType) -> pa.Array | pa.ChunkedArray:

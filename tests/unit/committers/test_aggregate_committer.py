@@ -11,6 +11,7 @@ from txtopo import AggregateCommitter, CountCommitter
 from txtopo.core.fields import parse_fields
 from txtopo.errors import TopologyError
 from txtopo.topology.committer_bolt import result_fields
+from txtopo.topology.event_windows import KeySource
 
 FIELDS = parse_fields(
     "carrier string, price decimal(10,2), weight double, seats bigint, raw binary, left timestamp, open boolean"
@@ -75,7 +76,7 @@ def test_a_window_is_a_key_made_of_a_time() -> None:
     )
     assert committer.describe()["windows"] == [["left", 600_000_000, "window_start", "window_end"]]
     alone = AggregateCommitter("t", [], window="1 day", time="left")
-    assert (alone.slides, alone.aggregation().sources) == (1, (("left", 86_400_000_000),))
+    assert (alone.slides, alone.aggregation().sources) == (1, (KeySource("left", 86_400_000_000),))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
 from txtopo.topology.components import CommitterComponent
-from txtopo.topology.event_windows import KeySource
+from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS, KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 from txtopo.tuples.readable_results import check_readable
 from txtopo.tuples.storable_keys import check_keys
@@ -425,14 +425,25 @@ def required_fields(aggregation: Aggregation) -> tuple[str, ...]:
 
 
 def _key(source: KeySource, fields: Fields) -> Column:
-    """Return a key of a row: its value, or the start of the window that this time is in, as `key_values` has it."""
+    """Return a key of a row: its value, or what is made of it, as `key_values` has it."""
     value = column_called(source.field)
+    if source.is_cell:
+        return _cell(value)
     if not source.width_us:
         return value
     # The session's zone is UTC, so the cast of a time without zone changes no digit.
     moment = F.unix_micros(value.cast("timestamp"))
     start = F.timestamp_micros(moment - F.pmod(moment, F.lit(source.width_us)))
     return start.cast(str(_type_of(source.field, fields)))
+
+
+def _cell(value: Column) -> Column:
+    """Return the cell of a value: a digit of the hexadecimal hash has four bits."""
+    name = F.sha2(value.cast("string").cast("binary"), 256)
+    register = F.conv(F.substring(name, 1, REGISTERS_BITS // 4), 16, 10).cast("int")
+    rest = F.conv(F.substring(name, 1 + REGISTERS_BITS // 4, RANK_BITS // 4), 16, 10).cast("bigint")
+    zeros = F.when(rest == 0, F.lit(RANK_BITS)).otherwise(F.lit(RANK_BITS) - F.length(F.bin(rest)))
+    return (register * CELL_RANKS + zeros + 1).cast("int")
 
 
 def _value(kind: AggregateKind, source: str, fields: Fields) -> Column:
