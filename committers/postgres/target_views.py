@@ -88,9 +88,9 @@ def _distinct(shape: TableShape) -> str:
 
 
 _REGISTERS = 1 << REGISTERS_BITS
-_UNIT = f"(1::bigint << {RANK_BITS + 1})"
+_UNIT = f"{1 << (RANK_BITS + 1)}::numeric"
 _EMPTY = f"({_REGISTERS} - count(rank))"
-_SUM = f"((sum(1::bigint << ({RANK_BITS + 1} - rank)) + {_EMPTY} * {_UNIT}) / {_UNIT}::numeric)"
+_SUM = f"((sum(1::bigint << ({RANK_BITS + 1} - rank)) + {_EMPTY} * {_UNIT}) / {_UNIT})"
 _RAW = f"({0.7213 / (1 + 1.079 / _REGISTERS) * _REGISTERS**2} / {_SUM})"
 _LINEAR = f"{_REGISTERS} * ln({_REGISTERS}::numeric / nullif({_EMPTY}, 0))"
 _CHOSEN = f"case when {_RAW} <= {2.5 * _REGISTERS} and {_EMPTY} > 0 then {_LINEAR} else {_RAW} end"
