@@ -32,6 +32,7 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.positions import Unit, told_position
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts import file_parts
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.format import KIND, Format
@@ -295,6 +296,29 @@ class FormatContract:
                 for part_bytes in (1, 30, 10_000):
                     found = emission(spout, with_part_bytes(unknown, part_bytes))
                     assert found.told == emission(spout, metadata).told, scraps
+
+    def test_files_of_a_part_have_the_records_that_each_has_alone(self) -> None:
+        """Small files may be read together: with and without an end of their last line, a bad record, another head."""
+
+        @settings(max_examples=self.examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(
+            st.lists(st.lists(st.sampled_from(self.scraps), max_size=4), min_size=2, max_size=5), st.integers(0, 300)
+        )
+        def run(contents: list[list[Any]], most: int) -> None:
+            with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+                for number, scraps in enumerate(contents):
+                    (Path(folder) / f"{number}").write_bytes(self.content(scraps))
+                spout = self.spout(folder, files_per_batch=len(contents))
+                metadata = plan(spout)
+                found = emission(spout, metadata)
+                patch.setattr(file_parts, "TOGETHER_BYTES_MAX", most)
+                some = emission(spout, metadata)
+                patch.setattr(type(self.format), "common", lambda *of: None)
+                alone = emission(spout, metadata)
+                assert len(found.parts) == 1
+                assert found.told == some.told == alone.told
+
+        run()
 
     def test_a_row_of_a_part_of_several_files_is_located_in_its_file(self) -> None:
         """Small files share a part; the first one has fewer rows than the number asked for."""

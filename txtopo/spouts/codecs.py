@@ -14,7 +14,6 @@ import io
 import lzma
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Protocol, TypeVar
 
 from txtopo.errors import unreachable
@@ -264,12 +263,14 @@ CODECS = (
     Codec(name="xz", ending=".xz", magics=(b"\xfd7zXZ\x00",), open=_xz),
 )
 """Each checks its content by a checksum; lz4, zstd and xz only if the archive was written with one."""
+_BY_ENDING = {codec.ending: codec for codec in CODECS}
 
 
 def codec_of(path: str) -> Codec | None:
     """Return the codec that the ending of a name tells; None for a file that is not compressed."""
-    ending = PurePath(path).suffix.lower()
-    return next((codec for codec in CODECS if codec.ending == ending), None)
+    name = path[path.rfind("/") + 1 :]
+    at = name.rfind(".")
+    return _BY_ENDING.get(name[at:].lower()) if at > 0 else None
 
 
 def codec_named(name: str) -> Codec:

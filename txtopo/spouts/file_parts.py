@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.spouts.file_fields import FileFields
-from txtopo.spouts.formats.format import Format, Opened, PlannedFile, Section
+from txtopo.spouts.formats.format import Emitted, Format, Opened, PlannedFile, Section
 from txtopo.spouts.places.known_places import planned_place
 from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
 from txtopo.spouts.unpacked_file import UNKNOWN_BYTES, unpacked_file
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Opener = Callable[[PlannedFile], AbstractContextManager[Opened]]
+_FileSection = tuple[PlannedFile, Section]
+TOGETHER_BYTES_MAX = 4 * 1024 * 1024
+"""Small files are read together up to this number of bytes: to set up the parser for each costs more than to parse it.
+"""
 
 
 def split_batch(format_: Format, metadata: Metadata) -> list[dict[str, Any]]:
@@ -68,14 +72,64 @@ def emit_pieces(
     within, is_numbered = known.within, known.is_numbered
     chosen = chosen_columns(planned, declared)
     keeper = Keeper(tally, fail=fail)
-    for file, section in _sections(metadata, pieces):
-        with opener(file) if opener else _opened(file, to_its_end=True) as opened:
+    is_bare = opener is None and not known.about and not known.partitions
+    opened_by = opener or _opened_to_its_end
+    for sections in _runs(format_, _sections(metadata, pieces), is_bare=is_bare):
+        for emitted, file in _emitted(format_, sections, within, opened_by, keeper, is_numbered=is_numbered):
+            if emitted.batch is None or not emitted.batch.num_rows:
+                continue
+            batch = known.completed(emitted.batch, emitted.numbers, file)
+            yield batch if chosen is None else only_columns(batch, chosen, arrow_schema(declared))
+
+
+def _emitted(
+    format_: Format,
+    sections: Sequence[_FileSection],
+    within: Fields,
+    opened_by: Opener,
+    keeper: Keeper,
+    *,
+    is_numbered: bool,
+) -> Iterator[tuple[Emitted, PlannedFile]]:
+    if len(sections) > 1 and (together := _read_together(format_, sections, within)) is not None:
+        keeper.keep(together)
+        yield together, sections[0][0]
+        return
+    for file, section in sections:
+        with opened_by(file) as opened:
             for emitted in format_.emit(opened, _seen(file, is_numbered=is_numbered), section, within):
+                # While the file is open: that it changed, or is damaged, is a better reason than a bad record.
                 keeper.keep(emitted)
-                if emitted.batch is None or not emitted.batch.num_rows:
-                    continue
-                batch = known.completed(emitted.batch, emitted.numbers, file)
-                yield batch if chosen is None else only_columns(batch, chosen, arrow_schema(declared))
+                yield emitted, file
+
+
+def _runs(format_: Format, sections: Iterator[_FileSection], *, is_bare: bool) -> Iterator[list[_FileSection]]:
+    """Yield the sections, several where the format may read them together. `is_bare`: rows have only what is in
+    the records.
+    """
+    run: list[_FileSection] = []
+    size, common = 0, None
+    for file, section in sections:
+        found = format_.common(file, section) if is_bare and "codec" not in file else None
+        size += section.size
+        if run and (found is None or found != common or size > TOGETHER_BYTES_MAX):
+            yield run
+            run, size = [], section.size
+        run.append((file, section))
+        common = found
+    if run:
+        yield run
+
+
+def _read_together(format_: Format, sections: Sequence[_FileSection], within: Fields) -> Emitted | None:
+    """Return the rows of sections with something in common; None if a record does not parse, so that each has to be
+    read by itself.
+    """
+    contents = []
+    for file, section in sections:
+        with _opened_to_its_end(file) as opened:  # K7: compared with its plan before and after it is read.
+            contents.append(opened.read(section.start, section.size))
+    return format_.emit_together(contents, sections[0][0], within)
 
 
 def locate_row(
@@ -100,6 +154,10 @@ def locate_row(
     return None
 
 
+def _opened_to_its_end(file: PlannedFile) -> AbstractContextManager[Opened]:
+    return _opened(file, to_its_end=True)
+
+
 @contextmanager
 def _opened(file: PlannedFile, *, to_its_end: bool) -> Iterator[Opened]:
     """Yield a planned file, which is compared with its plan. Raises as `FilePlace.verified`."""
@@ -117,7 +175,7 @@ def _seen(file: PlannedFile, *, is_numbered: bool = False) -> PlannedFile:
     return {**seen, "size": UNKNOWN_BYTES} if "codec" in file else seen
 
 
-def _sections(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[tuple[PlannedFile, Section]]:
+def _sections(metadata: Metadata, pieces: Sequence[Sequence[int]]) -> Iterator[_FileSection]:
     for index, start, end in pieces:
         yield _file(metadata, index), Section(start, end)
 

@@ -238,6 +238,8 @@ def test_the_ending_of_a_name_tells_the_codec() -> None:
             assert found.name == kind
     assert codec_of("/data/day.gz/file") is None
     assert codec_of("/data/gz") is None
+    assert codec_of("/data/.gz") is None  # a hidden file of this name, which no ending tells
+    assert codec_of("day.GZ") is codec_named("gzip")
 
 
 @pytest.mark.parametrize("kind", FRAMES)

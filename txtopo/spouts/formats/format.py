@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -147,6 +147,19 @@ class Format(ABC):
 
         Raises BatchDataError for a file that cannot be read to its end.
         """
+
+    def common(self, file: PlannedFile, section: Section) -> Hashable | None:
+        """Return what the file has in common with others whose sections `emit_together` reads as one; None: `emit`
+        reads this section by itself. Depends on the plan alone.
+        """
+        return None
+
+    def emit_together(self, contents: Sequence[bytes], file: PlannedFile, fields: Fields) -> Emitted | None:
+        """Return the rows of sections with the same `common`, given as their bytes, in order: exactly those that
+        `emit` yields of one after the other. None if some record does not parse: then `emit` reads each. `file` is one
+        of theirs.
+        """
+        return None
 
     @abstractmethod
     def locate(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import INTEGER_KINDS, Fields
@@ -17,6 +17,7 @@ from txtopo.spouts.formats.csv.dialect import (
     check_encoding,
     column_indexes,
     data_start,
+    has_lines_alone,
     read_header,
     what_it_is,
     why_no_header,
@@ -29,6 +30,7 @@ from txtopo.topology.components import Position
 
 if TYPE_CHECKING:
     from txtopo.spouts.formats.csv.ranges import Piece
+    from txtopo.spouts.formats.csv.values import Decoder
 
 
 class Csv(Format):
@@ -137,7 +139,7 @@ class Csv(Format):
         why = why_not_of(start, what, encoding)
         if why is not None:
             raise ValueError(why)
-        if what is None or not what.startswith("UTF"):
+        if what is not None and not what.startswith("UTF"):
             check_encoding(start)  # The format explains the error completely.
         text = self._text_of(opened)
         start = text.start[:HEADER_BYTES_MAX]
@@ -175,6 +177,20 @@ class Csv(Format):
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
         return iter(()) if file["header"] is None else self._piece(opened, file, section, fields).emitted()
 
+    def common(self, file: PlannedFile, section: Section) -> Hashable | None:
+        """Return the header of a whole file in which every line is a record, and what decides how it is read."""
+        is_whole = section.start == file["data"] and section.end == file["size"]
+        if not is_whole or not has_lines_alone(file, self._dialect) or file.get("numbered") or file["header"] is None:
+            return None
+        return (*file["header"], file.get("nul"), file.get("hexadecimal"))
+
+    def emit_together(self, contents: Sequence[bytes], file: PlannedFile, fields: Fields) -> Emitted | None:
+        """Parse all lines together: a file that ends without a line end gets one, and blank lines are no records."""
+        from txtopo.spouts.formats.csv.ranges import rows_together
+
+        batch = rows_together(contents, self._decoder(file, fields))
+        return None if batch is None else Emitted(batch=batch)
+
     def locate(
         self, opened: Opened, file: PlannedFile, section: Section, fields: Fields, number: int
     ) -> Position | int:
@@ -182,22 +198,25 @@ class Csv(Format):
 
     def _piece(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Piece:
         from txtopo.spouts.formats.csv.ranges import Piece
-        from txtopo.spouts.formats.csv.values import Decoder
+
+        decoder = self._decoder(file, fields)
+        text = self._text_of(opened)
+        if text is not opened:
+            file, section = {**file, "size": text.size}, Section(int(file["data"]), text.size)
+        return Piece(text, file, section, decoder)
+
+    def _decoder(self, file: PlannedFile, fields: Fields) -> Decoder:
+        from txtopo.spouts.formats.csv.values import decoder_of
 
         # What was not looked for when the file was planned may be there.
-        decoder = Decoder(
+        return decoder_of(
             self._columns.as_declared(file["header"], fields),
             fields,
             self._dialect,
             may_hold_nul=file.get("nul") is not False,
             may_hold_hexadecimal=file.get("hexadecimal") is not False,
             spellings=self._spellings,
-            tells_infinite=False,
         )
-        text = self._text_of(opened)
-        if text is not opened:
-            file, section = {**file, "size": text.size}, Section(int(file["data"]), text.size)
-        return Piece(text, file, section, decoder)
 
     def _text_of(self, opened: Opened) -> Opened:
         """Return the file in UTF-8, or in an encoding in which records are found."""

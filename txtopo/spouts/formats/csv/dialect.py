@@ -111,6 +111,11 @@ class Dialect:
 RFC_4180 = Dialect()
 
 
+def has_lines_alone(file: Mapping[str, Any], dialect: Dialect) -> bool:
+    """Return True if every line of a planned file that is not blank is a record, in UTF-8, as the parser reads it."""
+    return file.get("quotes") is False and dialect.comment is None and dialect.encoding == UTF_8
+
+
 def field_pattern(dialect: Dialect, unclosed: bytes = rb"(?!)") -> bytes:
     """Return a pattern for one field; `unclosed` matches the end of a field that has no end: a quoted one that is never
     closed, or an escape at the end of the data.
@@ -217,6 +222,7 @@ _MARKUP = re.compile(rb"\s*<(?:\?xml|!|[A-Za-z])")
 _NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
+_ALL_MAGICS = tuple(magic for magic, _ in _MAGICS)
 _ENDINGS = {codec.name: codec.ending for codec in CODECS}
 
 
@@ -239,6 +245,8 @@ def check_encoding(data: bytes) -> None:
 
 def what_it_is(data: bytes) -> str | None:
     """Return what a file is that begins with these bytes; None if it may be UTF-8 text, or is nothing that is known."""
+    if not data.startswith(_ALL_MAGICS):
+        return None
     for magic, what in _MAGICS:
         if data.startswith(magic) and (what not in _MAY_BE_TEXT or _NO_TEXT.search(data[:1024])):
             return what

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.errors import BatchDataError
-from txtopo.spouts.formats.csv.encodings import UTF_8
+from txtopo.spouts.formats.csv.dialect import has_lines_alone
 from txtopo.spouts.formats.csv.good_and_bad import RecordSplitter, SplitWindow
 from txtopo.spouts.formats.csv.values import BadValueError, Decoder
 from txtopo.spouts.formats.csv.windows import Lines, RecordTooLongError, windows
@@ -38,10 +38,8 @@ class Piece:
     def __init__(self, opened: Opened, file: PlannedFile, section: Section, decoder: Decoder) -> None:
         self._opened = opened
         self._path = str(file["path"])
-        dialect = decoder.dialect
         self._is_numbered = bool(file.get("numbered"))
-        is_plain = file.get("quotes") is False and dialect.comment is None and dialect.encoding == UTF_8
-        self._streams = is_plain and not self._is_numbered
+        self._streams = has_lines_alone(file, decoder.dialect) and not self._is_numbered
         self._decoder = decoder
         start, end, size = section.start, section.end, int(file["size"])
         self._start = start if start == file["data"] else self._after_line(start - 1, size)
@@ -155,6 +153,21 @@ class Piece:
                 break
             offset += len(data)
         return size
+
+
+def rows_together(contents: Sequence[bytes], decoder: Decoder) -> pa.RecordBatch | None:
+    """Return the rows of whole files without quotes, one after the other; None if some record does not parse. Files
+    without a record have no rows.
+    """
+    # The line end in front as in `_Stream`; one between two files ends the last line of the first one.
+    data = b"\n".join((b"", *contents))
+    try:
+        batches = list(decoder.stream(pa.BufferReader(data), len(data) + 1, newlines=False))
+    except (BadValueError, pa.ArrowInvalid):
+        return None
+    if not batches:
+        return decoder.empty
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 class _Stream(io.RawIOBase):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from functools import cached_property, lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ from txtopo.spouts.formats.csv.spellings import USUAL, Spellings
 
 BOOLEANS = ("true", "True", "TRUE", "false", "False", "FALSE")
 """The first half means true."""
+DECODERS_KEPT = 64
+"""Number of decoders that a process keeps."""
 _DAY_US = 86_400_000_000
 _FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
 _LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
@@ -110,9 +113,7 @@ class Decoder:
         """Yield record batches of `source`, which is UTF-8, block by block. Raises BadValueError or
         pyarrow.ArrowInvalid for a block that does not parse.
         """
-        # Names are positions: a header may repeat undeclared names.
-        names = [str(index) for index in range(len(self.header))]
-        wanted = [names[index] for index in self._indexes]
+        names, convert = self._conversion
         reader = csv.open_csv(
             source,
             read_options=csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names),
@@ -122,15 +123,7 @@ class Decoder:
                 newlines_in_values=newlines,
                 invalid_row_handler=on_invalid_row,
             ),
-            convert_options=csv.ConvertOptions(
-                column_types=dict(zip(wanted, map(self._parsed_type, self.fields.items), strict=True)),
-                include_columns=wanted,
-                null_values=list(self.dialect.null_values),
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-                true_values=list(BOOLEANS[:3]),
-                false_values=list(BOOLEANS[3:]),
-            ),
+            convert_options=convert,
         )
         try:
             for batch in reader:
@@ -138,6 +131,22 @@ class Decoder:
                     yield self._checked(batch)
         finally:
             reader.close()
+
+    @cached_property
+    def _conversion(self) -> tuple[list[str], csv.ConvertOptions]:
+        """Return the names of all columns, and how those of the declared fields are converted."""
+        # Names are positions: a header may repeat undeclared names.
+        names = [str(index) for index in range(len(self.header))]
+        wanted = [names[index] for index in self._indexes]
+        return names, csv.ConvertOptions(
+            column_types=dict(zip(wanted, map(self._parsed_type, self.fields.items), strict=True)),
+            include_columns=wanted,
+            null_values=list(self.dialect.null_values),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=list(BOOLEANS[:3]),
+            false_values=list(BOOLEANS[3:]),
+        )
 
     def decode(self, data: bytes, *, newlines: bool = True) -> list[pa.RecordBatch]:
         """Return all record batches of `data`, in the encoding of the file, in one block; raises like `stream`."""
@@ -213,6 +222,30 @@ class Decoder:
             # The parser reads 0x1F as 31, and 0xFFFFFFFF as -1.
             return pc.cast(_matching(texts, _INTEGER, field), arrow_type(field.type))
         return pc.cast(pc.utf8_trim(texts, " \t"), arrow_type(field.type))
+
+
+@lru_cache(maxsize=DECODERS_KEPT)
+def decoder_of(
+    header: tuple[str, ...],
+    fields: Fields,
+    dialect: Dialect,
+    *,
+    may_hold_nul: bool,
+    may_hold_hexadecimal: bool,
+    spellings: Spellings,
+) -> Decoder:
+    """Return the decoder of files with this header: the same one for equal arguments, since a batch has many files. It
+    keeps nothing of what it decodes.
+    """
+    return Decoder(
+        header,
+        fields,
+        dialect,
+        may_hold_nul=may_hold_nul,
+        may_hold_hexadecimal=may_hold_hexadecimal,
+        spellings=spellings,
+        tells_infinite=False,
+    )
 
 
 def _instants(texts: pa.Array) -> pa.Array:
