@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txtopo.errors import TopologyError
 
@@ -118,6 +119,8 @@ class Fields:
         return "; ".join(words) or None
 
 
+TEXTS_KEPT = 256
+"""Number of texts of fields that a process keeps parsed."""
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>[^\s,()`:]+)|(?P<sign>[(),:]))")
 
 
@@ -129,6 +132,12 @@ def parse_fields(ddl: str | Fields) -> Fields:
         return ddl
     if not isinstance(ddl, str):
         raise TopologyError(f"fields {ddl!r} is not text: write 'a string, b int'")
+    return _parsed(ddl)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def _parsed(ddl: str) -> Fields:
+    """Parse a text; every part of a batch asks for the fields of its plan."""
     tokens = _tokens(ddl)
     items: list[Field] = []
     position = 0

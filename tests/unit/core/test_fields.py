@@ -83,3 +83,12 @@ def test_a_name_with_blanks_is_told_with_its_backticks(ddl: str) -> None:
     with pytest.raises(TopologyError, match="write a name with blanks in backticks: `Origin State`"):
         parse_fields(ddl)
     assert parse_fields("`Origin State` string").names == ("Origin State",)
+
+
+def test_a_text_is_parsed_once() -> None:
+    """Every part of a batch asks for the fields of its plan; an error is raised each time."""
+    assert parse_fields("shop string, n int") is parse_fields("shop string, n int")
+    assert parse_fields("shop string, n bigint") != parse_fields("shop string, n int")
+    for _ in range(2):
+        with pytest.raises(TopologyError, match="unknown type"):
+            parse_fields("shop text_of_some_kind")
