@@ -15,6 +15,7 @@ from txtopo.core.plan import Metadata, read_plan
 from txtopo.core.reconcile import Reconciled, Stores, reconcile
 from txtopo.core.remedies import RUN_AGAIN, rebuild_zookeeper
 from txtopo.core.values import ActionRecord, Fence, Lead, Left, Order
+from txtopo.driver.changed_committers import check_committers
 from txtopo.driver.planner import Planner
 from txtopo.errors import (
     BatchDataError,
@@ -26,7 +27,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
-from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.topology.components import Topology
 
 _NO_PLANS = (1 << 63) - 1
 """Higher than every txid."""
@@ -204,7 +205,7 @@ def begin(
     lead, plans = leadership.lead, leadership.reconciled.plans
     try:
         check_spouts(leadership, topology)
-        check_contributions(leadership, topology)
+        check_committers(leadership.last_txid, leadership.description, topology)
         planner.open(plans, leadership.reconciled.discarded)
         ledger.prepare_targets(lead, topology.committers, topology.describe(), settings)
     except (Halted, ConfigurationError, BatchDataError) as error:
@@ -231,46 +232,6 @@ def check_spouts(leadership: Leadership, topology: Topology) -> None:
             "input would be counted again",
             next_command="keep the old name of a renamed spout; if it is another source, start `txtopo run` once with "
             f"both of them, then without {names}",
-        )
-
-
-def check_contributions(leadership: Leadership, topology: Topology) -> None:
-    """Raise Halted if a committer keeps contributions and did not before, or the reverse. Contributions would then
-    exist for only some of its batches.
-    """
-    if not leadership.last_txid:
-        return
-    for committer in topology.committers:
-        before = leadership.description.get("committers", {}).get(committer.name, {}).get("contributions")
-        now = committer.bolt.describe().get("contributions")
-        if None not in (before, now) and before != now:
-            raise Halted(
-                f"committer {committer.name} of {topology.name} was run with contributions={before} and now has "
-                f"contributions={now}: "
-                "audit and recompute could no longer determine what its batches contributed",
-                next_command=f"set contributions={before} again; or count again, with a committer of another name "
-                "and another table",
-            )
-        check_distinct(leadership, topology.name, committer)
-
-
-def check_distinct(leadership: Leadership, topology: str, committer: CommitterComponent) -> None:
-    """Raise Halted if a committer counts other distinct values than before: those of its earlier batches are missing,
-    and their numbers would be too low.
-    """
-    described = leadership.description.get("committers", {}).get(committer.name)
-    if described is None:
-        return
-    before, now = (
-        sorted(f"{field} as {column}" for field, column, _ in one.get("distinct", ()))
-        for one in (described, committer.bolt.describe())
-    )
-    if set(now) - set(before):
-        raise Halted(
-            f"committer {committer.name} of {topology} has counted batches without the distinct values of "
-            f"{', '.join(sorted(set(now) - set(before)))}: their numbers would be too low",
-            next_command=f"set distinct of {committer.name} as it was; or count again, with a committer of another "
-            "name and another table",
         )
 
 

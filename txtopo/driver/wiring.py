@@ -18,6 +18,7 @@ from txtopo.core.limits import SPOUT_PENDING_MAX
 from txtopo.core.state import Rules, State, first_state
 from txtopo.core.values import ActionRecord
 from txtopo.driver.leader_services import LeaderServices
+from txtopo.driver.changed_committers import new_committers
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
@@ -87,6 +88,8 @@ def make_leader(
     )
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
+        for name in new_committers(leadership.last_txid, leadership.description, topology):
+            services.say(f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on")
         single = topology.single_commits
         found = None if single is not None or rules.opaque else _single_commits(services)
         if found is not None:

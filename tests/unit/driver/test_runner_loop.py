@@ -354,9 +354,12 @@ def renamed(folder: Path, **names: str) -> Topology:
         ({"committer": "by_store"}, "belongs to committer totals of topology orders"),
         (
             {"distinct": "pieces"},
-            "committer totals of orders has counted batches without the distinct values of pieces as sizes: their",
+            "committer totals of orders has counted batches, and now has distinct values of pieces as sizes, which it",
         ),
-        ({"contributions": "none"}, "was run with contributions=True and now has contributions=False"),
+        (
+            {"contributions": "none"},
+            "and now has contributions False instead of True: what it counted before does not fit",
+        ),
     ],
 )
 def test_a_topology_that_does_not_fit_what_is_committed_is_refused_and_changes_nothing(
@@ -391,3 +394,18 @@ def test_a_source_is_replaced_by_way_of_both(folder: Path) -> None:
     for topology in (old, both, new, later):
         assert SimulatedDriver(topology=topology, stores=stores).run().kind == "finished"
     assert stores.postgres.topologies["orders"].life["description"]["spouts"].keys() == {"deliveries", "third"}
+
+
+def test_a_committer_that_is_added_says_from_where_it_counts(folder: Path) -> None:
+    """Its table has nothing of the batches before; the next start has nothing to say."""
+    stores, topology = SimulatedStores(), orders_topology(folder)
+    SimulatedDriver(topology=topology, stores=stores).run()
+    by_shop = CountCommitter("shop_totals", ["shop"], count="rows")
+    both = replace(topology, committers=(*topology.committers, replace(topology.committers[0], name="s", bolt=by_shop)))
+    again = [SimulatedDriver(topology=both, stores=stores) for _ in range(2)]
+
+    for driver in again:
+        assert driver.run().kind == "finished"
+    last_txid = stores.postgres.topologies["orders"].fence.last_txid
+    said = [[line for line in driver.said if "is new" in line] for driver in again]
+    assert said == [[f"committer s is new: it counts from batch {last_txid + 1} on"], []]
