@@ -17,8 +17,8 @@ from txtopo.core.events import End
 from txtopo.core.limits import SPOUT_PENDING_MAX
 from txtopo.core.state import Rules, State, first_state
 from txtopo.core.values import ActionRecord
-from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.changed_committers import new_committers
+from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
