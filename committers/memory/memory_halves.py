@@ -246,9 +246,9 @@ def _append(
 
 
 def _origin(applying: MemoryApplying) -> int:
-    """Return the batch that was planned from the source, of which this one is a redo; or this one."""
+    """Return the batch that was planned from the source, of which this one is a redo or a backfill; or this one."""
     plan = applying.entry.plan
-    txid, redo_of = plan.txid, plan.redo_of
+    txid, redo_of = plan.txid, plan.redo_of if plan.backfills is None else plan.backfills
     while redo_of is not None:
         txid = redo_of
         redo_of = applying.store.topologies[plan.topology].ledger[txid].redo_of

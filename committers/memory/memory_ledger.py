@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from txtopo.committers.memory.memory_halves import memory_half
 from txtopo.committers.memory.memory_mirror import mirrored
@@ -37,13 +37,14 @@ from txtopo.committers.protocol.rules import (
 )
 from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.limits import LEADER_SILENT_S, PLAN_PART_BYTES_MAX, RECENT_TXIDS
-from txtopo.core.plan import genesis_digest
+from txtopo.core.plan import genesis_digest, read_plan
 from txtopo.core.values import (
     ActionRecord,
     AttemptRecord,
     CommitOutcome,
     Failure,
     Fence,
+    Lacking,
     Lead,
     LedgerBatch,
     Left,
@@ -284,12 +285,26 @@ class MemoryLedger:
             rows = self._store.topologies.get(self._topology)
             return [] if rows is None else _redo_chain(rows, txid)
 
+    def lacking(self, committer: str, above: int, planned: Sequence[int]) -> Lacking | None:
+        with self._transaction():
+            rows = self._store.topologies[self._topology]
+            found = sorted(txid for txid in rows.ledger if txid > above and _lacks(rows, txid, committer))
+            txid = next((one for one in found if one not in planned), None)
+            if txid is None:
+                return None
+            tried = tuple(
+                (number, read_plan(rows.plans[number][1], "memory").order_id, row.reason)
+                for number, row in sorted(rows.ledger.items())
+                if (row.backfills, row.committer, row.state) == (txid, committer, "quarantined")
+            )
+            return Lacking(txid=txid, plan=rows.plans.get(txid, (b"", None))[1], tried=tried)
+
     def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
         with self._transaction():
             rows = self._store.topologies.get(self._topology)
             kept = sorted(rows.ledger.items()) if rows is not None else []
             return [
-                LedgerBatch(txid=number, state=row.state, redo_of=row.redo_of, plan=rows.plans[number][1])
+                _batch(rows, number)
                 for number, row in kept
                 if rows is not None and row.state != "genesis" and number > txid and number in rows.plans
             ]
@@ -361,8 +376,24 @@ def _redo_chain(rows: TopologyRows, txid: int) -> list[LedgerBatch]:
         members.add(number)
         if number not in rows.plans:
             raise expired_plan(number)
-        chain.append(LedgerBatch(txid=number, state=row.state, redo_of=row.redo_of, plan=rows.plans[number][1]))
+        chain.append(_batch(rows, number))
     return chain
+
+
+def _batch(rows: TopologyRows, txid: int) -> LedgerBatch:
+    row = rows.ledger[txid]
+    state: Literal["applied", "quarantined"] = "applied" if row.state == "applied" else "quarantined"
+    return LedgerBatch(txid=txid, state=state, redo_of=row.redo_of, plan=rows.plans[txid][1], backfills=row.backfills)
+
+
+def _lacks(rows: TopologyRows, txid: int, committer: str) -> bool:
+    """True if the batch is in effect and this committer has not counted it."""
+    row = rows.ledger[txid]
+    applied = [one for one in rows.ledger.values() if one.state == "applied"]
+    of_batch = [row, *(one for one in applied if one.backfills == txid)]
+    counted = any(count.committer == committer for one in of_batch for count in one.counts)
+    in_effect = row.state == "applied" and row.backfills is None
+    return in_effect and not counted and not any(one.redo_of == txid for one in applied)
 
 
 def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[StoredAction]) -> Claimed:
@@ -372,7 +403,10 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[
     above = sorted(txid for txid in rows.plans if txid > last)
     for expected, txid in enumerate(above, last + 1):
         check_mirrored(txid, expected, *rows.plans[txid])
-    newest = max((txid for txid, row in rows.ledger.items() if txid > 0 and row.redo_of is None), default=None)
+    newest = max(
+        (txid for txid, row in rows.ledger.items() if txid > 0 and (row.redo_of, row.backfills) == (None, None)),
+        default=None,
+    )
     plan = None if newest is None else rows.plans.get(newest)
     return Claimed(
         lead=Lead(

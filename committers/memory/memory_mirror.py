@@ -43,7 +43,7 @@ def mirrored(rows: TopologyRows, lead: Lead, entries: Sequence[MirrorEntry]) -> 
         for spout, inputs in entry.inputs.items():
             for source in inputs:
                 found = sources.get((spout, source.path))
-                if found is not None and plan.redo_of is None:
+                if found is not None and plan.is_input:
                     raise consumed_twice(lead.topology, source.path, found[1], plan.txid)
                 sources[(spout, source.path)] = (source.fingerprint, plan.txid)
     return NewPlans(

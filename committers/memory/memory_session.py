@@ -19,6 +19,7 @@ from txtopo.committers.memory.memory_store import (
     TopologyRows,
 )
 from txtopo.committers.memory.memory_transaction import MemoryTransaction
+from txtopo.core.plan import Plan
 from txtopo.core.positions import lowest_number
 from txtopo.core.values import (
     ActionRecord,
@@ -27,6 +28,7 @@ from txtopo.core.values import (
     DeadLetter,
     EdgeCount,
     Fence,
+    Filled,
     Lead,
     Redone,
     RejectedRow,
@@ -119,12 +121,15 @@ class MemoryLedgerSession:
         rows, row = self._locked(), self._only()
         plan, reverses = row.entry.plan, None
         before: tuple[CommitterCount, ...] = ()
+        if plan.backfills is not None:
+            self._check_filled(plan, committer.name)
         if plan.redo_of is not None:
             redone = self.read_redone(plan.redo_of)
             if redone is None or redone.by is not None:
                 raise Halted(f"the ledger refuses batch {plan.txid}: it redoes batch {plan.redo_of}", txid=plan.txid)
             if redone.state == "applied":
-                reverses, before = plan.redo_of, rows.ledger[plan.redo_of].counts
+                reverses = redone.holder(plan.redo_of, committer.name)
+                before = rows.ledger[reverses].counts
         results_before = {count.committer: count.results for count in before}
         count = self._apply(row, committer, result, reverses, results_before, collector)
         row.counts.append(count)
@@ -239,7 +244,36 @@ class MemoryLedgerSession:
         if row is None or row.state == "genesis":
             return None
         applied = (number for number, one in ledger.items() if one.redo_of == txid and one.state == "applied")
-        return Redone(state=row.state, by=next(applied, None))
+        holders = {
+            count.committer: number
+            for number, one in ledger.items()
+            if one.backfills == txid and one.state == "applied"
+            for count in one.counts
+        }
+        return Redone(state=row.state, by=next(applied, None), holders=holders)
+
+    def read_filled(self, txid: int, committer: str) -> Filled | None:
+        ledger = self._locked().ledger
+        row = ledger.get(txid)
+        if row is None or row.state != "applied" or row.backfills is not None:
+            return None
+        applied = [(number, one) for number, one in ledger.items() if one.state == "applied"]
+        counted = [
+            number
+            for number, one in applied
+            if txid in (number, one.backfills) and any(count.committer == committer for count in one.counts)
+        ]
+        redone = [number for number, one in applied if one.redo_of == txid]
+        return Filled(redone_by=next(iter(redone), None), counted_by=next(iter(counted), None))
+
+    def _check_filled(self, plan: Plan, committer: str) -> None:
+        """What the ledger refuses of a backfill."""
+        filled = self.read_filled(plan.backfills or 0, committer)
+        if filled is None or filled.refused is not None or not committer.startswith(plan.committer or " "):
+            raise Halted(
+                f"the ledger refuses batch {plan.txid}: it counts batch {plan.backfills} into {committer}",
+                txid=plan.txid,
+            )
 
     def finish(self, totals: LedgerTotals) -> None:
         self._finish(self._only(), totals)
@@ -338,7 +372,14 @@ class MemoryLedgerSession:
 
     def _publish_row(self, rows: TopologyRows, row: _Row) -> None:
         plan, number, totals = row.entry.plan, row.entry.attempt.attempt, row.totals
-        stored = StoredBatch(digest=plan.digest, epoch=self._lead.epoch, attempt=number, redo_of=plan.redo_of)
+        stored = StoredBatch(
+            digest=plan.digest,
+            epoch=self._lead.epoch,
+            attempt=number,
+            redo_of=plan.redo_of,
+            backfills=plan.backfills,
+            committer=plan.committer,
+        )
         attempt = rows.attempts.get((plan.txid, number))
         if totals is None:
             rows.ledger[plan.txid] = replace(stored, state="quarantined", reason=row.reason)

@@ -37,6 +37,8 @@ class StoredBatch:
     state: Literal["genesis", "applied", "quarantined"] = "genesis"
     reason: str | None = None
     redo_of: int | None = None
+    backfills: int | None = None
+    committer: str | None = None
     read: int | None = None
     rejected: int | None = None
     dead_lettered: int | None = None
@@ -64,6 +66,7 @@ class StoredOrder:
     kind: OrderKind
     txids: tuple[int, ...] = ()
     reason: str | None = None
+    committer: str | None = None
     progress: Mapping[str, Any] = field(default_factory=dict)
     state: str = "open"
     answer: str | None = None
@@ -174,11 +177,18 @@ class MemoryPostgres:
         how, self._next_commit = self._next_commit, None
         return how
 
-    def ask(self, topology: str, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(
+        self,
+        topology: str,
+        kind: OrderKind,
+        txids: Sequence[int] = (),
+        reason: str | None = None,
+        committer: str | None = None,
+    ) -> int:
         """Record an order for the leader, as the command line does; returns its id."""
         with self.transaction():
             order_id = len(self.orders) + 1
-            self.orders[order_id] = (topology, StoredOrder(kind, tuple(txids), reason))
+            self.orders[order_id] = (topology, StoredOrder(kind, tuple(txids), reason, committer))
             return order_id
 
     def open_orders(self, topology: str) -> list[Order]:
@@ -189,6 +199,7 @@ class MemoryPostgres:
                 kind=row.kind,
                 txids=row.txids,
                 reason=row.reason,
+                committer=row.committer,
                 progress=row.progress,
                 acted=any(one.topology == topology and one.action.order_id == order_id for one in self.actions),
             )

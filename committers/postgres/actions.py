@@ -49,6 +49,7 @@ def order_of(row: Any) -> Order:
         order_id=order_id,
         kind=kind,
         txids=tuple(int(txid) for txid in json.loads(arguments).get("txids", ())),
+        committer=json.loads(arguments).get("committer"),
         reason=reason,
         progress=json.loads(progress),
         acted=acted,

@@ -4,6 +4,7 @@ finish; COMMIT. A plan that is mirrored by it takes one more.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -31,6 +32,7 @@ from txtopo.core.values import (
     CommitterResult,
     DeadLetter,
     EdgeCount,
+    Filled,
     Redone,
     RejectedRow,
 )
@@ -79,6 +81,8 @@ class PostgresLedgerSession(FencedSession):
             "cut": plan.cut,
             "code_hash": self._lead.code_hash,
             "redo_of": plan.redo_of,
+            "backfills": plan.backfills,
+            "backfills_into": plan.committer,
         }
         self._held = (statement("append_ledger"), values)
 
@@ -88,11 +92,11 @@ class PostgresLedgerSession(FencedSession):
         entry, half = self._appended(), self._half(committer)
         self._applied.append(committer.name)
         redo_of = entry.plan.redo_of
-        is_redo = redo_of is not None and self._state_redone(redo_of) == "applied"
+        reverses = None if redo_of is None else self._reversed(redo_of, committer.name)
         applying = Applying(
             connection=self._connection,
             entry=entry,
-            reverses=redo_of if is_redo else None,
+            reverses=reverses,
             held=self._take_held(),
             tag=tag(self._lead),
             answers=self._answers,
@@ -223,8 +227,14 @@ class PostgresLedgerSession(FencedSession):
     def read_redone(self, txid: int) -> Redone | None:
         with translating(f"reading what redoes batch {txid}"):
             row = run(self._connection, "read_redone", topology=self._lead.topology, redone_txid=txid).one_or_none()
-        self._redone = None if row is None else Redone(state=row[0], by=row[1])
+        self._redone = None if row is None else Redone(state=row[0], by=row[1], holders=json.loads(row[2] or "{}"))
         return self._redone
+
+    def read_filled(self, txid: int, committer: str) -> Filled | None:
+        with translating(f"reading who has counted batch {txid}"):
+            values = {"topology": self._lead.topology, "filled_txid": txid, "committer": committer}
+            row = run(self._connection, "read_filled", **values).one_or_none()
+        return None if row is None else Filled(redone_by=row[0], counted_by=row[1])
 
     def finish(self, totals: LedgerTotals) -> None:
         entry = self._appended()
@@ -252,11 +262,12 @@ class PostgresLedgerSession(FencedSession):
     def _appended(self) -> LedgerEntry:
         return self._entry or unreachable("the ledger row comes before what it counts")
 
-    def _state_redone(self, txid: int) -> str:
+    def _reversed(self, txid: int, committer: str) -> int | None:
+        """Return the batch whose rows a redo of batch `txid` removes from a committer; None if it had no effect."""
         redone = self._redone or self.read_redone(txid)
         if redone is None:
             raise Halted(f"batch {txid} is to be redone, but it is not in the ledger", txid=txid, next_command=RESTORE)
-        return redone.state
+        return redone.holder(txid, committer) if redone.state == "applied" else None
 
     def _send_held(self) -> None:
         held = self._take_held()

@@ -37,6 +37,7 @@ from txtopo.core.values import (
     CommitOutcome,
     Failure,
     Fence,
+    Lacking,
     Lead,
     LedgerBatch,
     Order,
@@ -261,6 +262,19 @@ class PostgresLedger:
             rows = run_first(connection, "list_redo_chain", topology=self._topology, txid=txid).all()
         return _batches(rows)
 
+    def lacking(self, committer: str, above: int, planned: Sequence[int]) -> Lacking | None:
+        values = {"committer": committer, "above": above, "planned": list(planned)}
+        with self._database.transaction("reading what a committer has not counted") as connection:
+            row = run_first(connection, "find_lacking", topology=self._topology, **values).one_or_none()
+        if row is None:
+            return None
+        txid, plan, tried = row
+        return Lacking(
+            txid=txid,
+            plan=None if plan is None else bytes(plan),
+            tried=tuple((number, order_id, reason) for number, order_id, reason in json.loads(tried or "[]")),
+        )
+
     def batches_after(self, txid: int) -> Sequence[LedgerBatch]:
         with self._database.transaction("reading the last batches") as connection:
             return _batches(run_first(connection, "list_batches_after", topology=self._topology, after=txid).all())
@@ -316,9 +330,9 @@ class PostgresLedger:
 
 def _batches(rows: Sequence[Any]) -> list[LedgerBatch]:
     found: list[LedgerBatch] = []
-    for number, state, redo_of, digest, data in rows:
+    for number, state, redo_of, backfills, digest, data in rows:
         if data is None:
             raise expired_plan(number)
         check_mirrored(number, number, bytes(digest), bytes(data))
-        found.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data)))
+        found.append(LedgerBatch(txid=number, state=state, redo_of=redo_of, plan=bytes(data), backfills=backfills))
     return found

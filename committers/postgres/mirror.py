@@ -44,7 +44,7 @@ def mirror_plans(connection: Connection, lead: Lead, entries: Sequence[MirrorEnt
         paths=[source.path for _, source, _ in files],
         fingerprints=[source.fingerprint for _, source, _ in files],
         of_txids=[plan.txid for _, _, plan in files],
-        redos=[plan.redo_of is not None for _, _, plan in files],
+        redos=[not plan.is_input for _, _, plan in files],
     ).one()
     created = set(found)
     known = [entry for entry in entries if entry.plan.txid not in created]

@@ -56,7 +56,7 @@ class PostgresRunSession(FencedSession):
         plans = [entry.plan for entry in entries]
         for before, plan in zip([None, *plans], plans, strict=False):
             invariant(before is None or plan.txid == before.txid + 1, f"batch {plan.txid} does not follow in its run")
-            invariant(plan.redo_of is None, f"batch {plan.txid} is a redo, which is in no run")
+            invariant(plan.is_input, f"batch {plan.txid} is a redo or a backfill, which is in no run")
             invariant(
                 (plan.topology, plan.incarnation) == (self._lead.topology, self._lead.incarnation),
                 f"plan {plan.txid} is of another life of {self._lead.topology}",

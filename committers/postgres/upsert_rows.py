@@ -99,8 +99,9 @@ class PostgresUpsert(PostgresAppend):
 
     def _begin(self, applying: Applying, values: dict[str, Any]) -> tuple[int, int]:
         plan = applying.entry.plan
-        if plan.redo_of is not None:  # a redrive has the place of its batch too, which was quarantined
-            sent = joined(applying.held, _ORIGIN, {"topology": plan.topology, "redone": plan.redo_of})
+        again = plan.redo_of if plan.backfills is None else plan.backfills
+        if again is not None:  # a redrive has the place of its batch too, which was quarantined, and so has a backfill
+            sent = joined(applying.held, _ORIGIN, {"topology": plan.topology, "redone": again})
             return 0, int(applying.connection.exec_driver_sql(*sent).scalar_one())
         if applying.held is not None:
             applying.connection.exec_driver_sql(applying.held[0], dict(applying.held[1]))

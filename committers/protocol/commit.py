@@ -26,6 +26,7 @@ from txtopo.core.values import (
 from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable
 from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession, LedgerSession, LedgerTotals, MirrorEntry
 from txtopo.topology.components import CommitterComponent, Topology
+from txtopo.topology.filled_committers import filled_by
 from txtopo.tuples.graph import handed_over
 
 
@@ -47,6 +48,8 @@ def commit_batch(
     """
 
     def write(session: LedgerSession) -> tuple[CommitterCount, ...]:
+        if plan.backfills is not None:
+            return _backfill(session, plan, processed, topology)
         redone = _read_redone(session, plan)
         if redone is not None and redone.by is not None:
             reason = f"already redone as batch {redone.by}"
@@ -69,6 +72,42 @@ def commit_batch(
         check_processed(lead, plan, processed, handed_over(topology))
 
     return _in_transaction(ledger, lead, LedgerEntry(plan=plan, attempt=processed.attempt), check, write, mirror)
+
+
+def _backfill(
+    session: LedgerSession, plan: Plan, processed: Processed, topology: Topology
+) -> tuple[CommitterCount, ...]:
+    """Apply the rows of one committer alone, and of its parts, unless it has counted the batch meanwhile (R32). What
+    the batch is to this committer is read under the fence lock: no redo or backfill of it can be committed meanwhile.
+    """
+    committer = plan.committer or ""
+    filled = session.read_filled(plan.backfills or 0, committer)
+    components = filled_by(topology.committers, committer)
+    if filled is None or not components:
+        what = "the ledger has no such applied batch" if filled is None else "the topology has no such committer"
+        raise Halted(
+            f"batch {plan.txid} counts batch {plan.backfills} into committer {committer}, but {what}",
+            txid=plan.txid,
+            next_command=RESTORE
+            if filled is None
+            else f"put committer {committer} back, then start `txtopo run` again",
+        )
+    if filled.refused is not None:
+        _log_backfill(session, plan, {"state": "quarantined", "reason": filled.refused})
+        session.finish_quarantined(filled.refused)
+        return ()
+    results = {result.committer: result for result in processed.results}
+    counts: list[CommitterCount] = []
+    for component in components:
+        counts.append(session.apply(component, results[component.name]))
+        check_count(counts[-1])
+        reach(CrashPoint.APPLIED, plan.txid)
+    session.append_edges(processed.edges)
+    session.append_rejected(processed.rejected_rows)
+    session.append_dead_letters(processed.dead_letters)
+    _log_backfill(session, plan, {"state": "applied", "counted": {one.committer: one.counted for one in counts}})
+    session.finish(totals_of(processed, counts))
+    return tuple(counts)
 
 
 def quarantine_batch(ledger: Ledger, lead: Lead, plan: Plan, quarantine: Quarantine) -> CommitOutcome:
@@ -263,6 +302,15 @@ def _log_redo(session: LedgerSession, plan: Plan, redone: Redone, after: dict[st
             after={"batch": plan.txid, **after},
         )
     )
+
+
+def _log_backfill(session: LedgerSession, plan: Plan, after: dict[str, object]) -> None:
+    """Append the order to the action log, in the same database transaction as the change."""
+    if plan.order_id is not None:
+        before = {"batch": plan.backfills, "committer": plan.committer, "state": "applied"}
+        after = {"batch": plan.txid, **after}
+        action = ActionRecord(command="backfill", txid=plan.txid, order_id=plan.order_id, before=before, after=after)
+        session.append_action(action)
 
 
 def apply_all(session: LedgerSession, phases: CommitPhases, topology: Topology, txid: int) -> Iterator[CommitterCount]:

@@ -23,8 +23,8 @@ def prove_commit(ledger: Ledger, lead: Lead, plan: Plan, processed: Processed, t
     A failure of kind `infrastructure` proves nothing. For a custom committer that does nothing without rows, the result
     proves nothing either (W7 limits that case).
     """
-    # The rows that a redo reverses are specific to it, so the test is not a redo.
-    entry = LedgerEntry(plan=replace(plan, redo_of=None), attempt=processed.attempt)
+    # The rows that a redo reverses are specific to it, so the test is not a redo; nor is it a backfill.
+    entry = LedgerEntry(plan=replace(plan, redo_of=None, backfills=None, committer=None), attempt=processed.attempt)
 
     def on_no_rows(session: LedgerSession) -> None:
         empty = [_emptied(result) for result in processed.results]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.contracts.backfill_contract import BackfillContract
 from tests.contracts.commit_contract import CommitContract
 from tests.contracts.dead_letter_contract import DeadLetterContract
 from tests.contracts.joined_mirror_contract import JoinedMirrorContract
@@ -421,6 +422,7 @@ class LedgerContract(
     DeadLetterContract,
     QuarantineContract,
     RedoContract,
+    BackfillContract,
     OrderContract,
     TargetContract,
 ):

@@ -65,7 +65,9 @@ class LedgerWorld(Protocol):
     def seed(self, committer: CommitterComponent, rows: Mapping[Row, Row]) -> None:
         """Make the committer's target table with rows that no topology has counted."""
 
-    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(
+        self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None, committer: str | None = None
+    ) -> int:
         """Leave an operator's order; returns its id."""
 
     def order(self, order_id: int) -> Row:

@@ -47,9 +47,11 @@ class MemoryWorld:
         """Rows that no topology has counted."""
         self.store.tables["public.flights_count"] = dict(rows)
 
-    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(
+        self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None, committer: str | None = None
+    ) -> int:
         """An operator's order."""
-        return self.store.ask(TOPOLOGY, kind, txids, reason)
+        return self.store.ask(TOPOLOGY, kind, txids, reason, committer)
 
     def order(self, order_id: int) -> Row:
         """State, answer and progress."""
@@ -169,9 +171,15 @@ class PostgresWorld:
         for key, numbers in rows.items():
             self.query("insert into flights_count values (%s, %s, %s, %s)", *key, *numbers)
 
-    def ask(self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None) -> int:
+    def ask(
+        self, kind: OrderKind, txids: Sequence[int] = (), reason: str | None = None, committer: str | None = None
+    ) -> int:
         """An operator's order."""
-        arguments = {"now": True} if kind == "stop" else {"txids": list(txids)}
+        arguments = (
+            {"now": True}
+            if kind == "stop"
+            else {"txids": list(txids)} | ({} if committer is None else {"committer": committer})
+        )
         [(order_id,)] = self.query(
             "insert into txtopo.request (topology, kind, arguments, reason, actor, host) values (%s, %s, %s, %s, "
             "'operator', 'there') returning request_id",

@@ -49,13 +49,21 @@ def schema_before(dsn: str, revision: str = BEFORE) -> None:
 
 @contextmanager
 def with_steps_of_today(dsn: str) -> Iterator[None]:
-    """What a driver of today uses in a commit, functions and a column, in a schema of before; gone afterwards."""
+    """What a driver of today uses in a commit, functions and columns, in a schema of before; gone afterwards."""
     made = "\n".join(sql for name, sql in migrations() if name[:4] > BEFORE)
     steps = list(re.finditer(r"create function (txtopo\.(?:finish_run|run_obstacles)).*?end \$\$;", made, re.DOTALL))
-    behind_the_back(dsn, *(step[0] for step in steps), "alter table txtopo.rejected_row add column unit text")
+    columns = (
+        "alter table txtopo.rejected_row add column unit text",
+        "alter table txtopo.ledger add column backfills bigint, add column committer text",
+    )
+    behind_the_back(dsn, *(step[0] for step in steps), *columns)
     yield
     dropped = [f"drop function {step[1]}" for step in steps]
-    behind_the_back(dsn, *dropped, "alter table txtopo.rejected_row drop column unit")
+    columns = (
+        "alter table txtopo.rejected_row drop column unit",
+        "alter table txtopo.ledger drop column backfills, drop column committer",
+    )
+    behind_the_back(dsn, *dropped, *columns)
 
 
 @pytest.fixture
@@ -122,7 +130,7 @@ def test_a_database_of_the_first_release_is_whole_after_the_migration(
         cursor.execute((Path(kit.__file__).parent / "release_0_1_0.sql").read_text())
     before = select(empty_database, "select txid, seal from txtopo.ledger order by txid")
 
-    assert migrate(empty_database) == ["0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
+    assert migrate(empty_database) == ["0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012"]
 
     released = Audited(empty_database, tmp_path / "in", capsys)
     code, report = released.audit("--no-recount")

@@ -68,8 +68,8 @@ class Attacker:
         self.execute("select * from txtopo.fence where topology = 't' for no key update")
         self.execute(
             "insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, "
-            "code_hash, state, redo_of) "
-            "values ('t', %s, %s, %s, %s, %s, %s, 0, %s, 'applying', %s)",
+            "code_hash, state, redo_of, backfills, committer) "
+            "values ('t', %s, %s, %s, %s, %s, %s, 0, %s, 'applying', %s, %s, %s)",
             (
                 n,
                 prev,
@@ -79,6 +79,8 @@ class Attacker:
                 other.get("epoch", 1),
                 other.get("code", CODE),
                 other.get("redo_of"),
+                other.get("backfills"),
+                other.get("committer"),
             ),
         )
 
@@ -87,7 +89,8 @@ class Attacker:
         counts = other.get("counts", GOOD)
         if counts:
             self.execute(
-                "insert into txtopo.committer_count values ('t', %s, 'c', %s, %s, %s, %s, %s, 0, 77)", (n, *counts)
+                "insert into txtopo.committer_count values ('t', %s, %s, %s, %s, %s, %s, %s, 0, 77)",
+                (n, other.get("counted_by", "c"), *counts),
             )
         self.reject(n, other.get("rejected_rows", other.get("rejected", 0)))
         self.bury(n, other.get("dead_rows", other.get("dead", 0)))
@@ -403,6 +406,22 @@ LATER: dict[str, tuple[str, Attack]] = {
     "order about words": ("23514", lambda w: w.order(arguments='{"txids": ["1"]}')),
     "order about one number": ("23514", lambda w: w.order(arguments='{"txids": 1}')),
     "order without a form": ("23514", lambda w: w.order(arguments="[1]")),
+    "backfill without a committer": ("23514", lambda w: w.commit(5, backfills=1)),
+    "committer without a backfill": ("23514", lambda w: w.commit(5, committer="d")),
+    "backfill of itself": ("23514", lambda w: w.commit(5, backfills=5, committer="d", counted_by="d")),
+    "backfill and redo": ("23514", lambda w: w.commit(5, backfills=1, redo_of=1, committer="d", counted_by="d")),
+    "backfill of what was counted": ("P0001", lambda w: w.commit(5, backfills=1, committer="c")),
+    "backfill into another committer": ("P0001", lambda w: w.commit(5, backfills=1, committer="d")),
+    "backfill of nothing": ("23514", lambda w: w.commit(5, backfills=0, committer="d", counted_by="d")),
+    "backfill changed while applying": (
+        "P0001",
+        lambda w: (
+            w.mirror(5),
+            w.open_batch(5, backfills=1, committer="d"),
+            w.execute("update txtopo.ledger set backfills = 2 where txid = 5"),
+        ),
+    ),
+    "backfill of a committer without a name": ("23514", lambda w: w.order("backfill", '{"committer": 7}')),
 }
 """Attacks on what was added to the ledger since."""
 

@@ -21,7 +21,7 @@ from txtopo.errors import ConfigurationError
 from txtopo.local.postgres import LocalPostgres
 from txtopo.reports.read import read_batch, read_topologies, reading
 
-REVISIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"]
+REVISIONS = ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012"]
 OLD_REVISIONS = ["0001", "0002", "0003"]
 """Of release 0.1.0."""
 CATALOG = """

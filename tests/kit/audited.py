@@ -86,11 +86,20 @@ class Leader:
         order = self._order(kind, txid, f"{kind} of {txid}")
         stored = select(self._dsn, f"select convert_from(bytes, 'UTF8') from txtopo.plan where txid = {txid}")[0][0]
         metadata = self._coordinator().initialize_redo(json.loads(stored)["metadata"][self._spout.name])
-        plan = self._plan(metadata, redo_of=txid, order=order)
+        plan = self._plan(metadata, kind="redo", redo_of=txid, order=order)
         if quarantined is None:
             self._commit(plan, metadata, TransactionAttempt(plan.txid, 0))
         else:
             self._quarantine(plan, quarantined, None)
+        return plan.txid
+
+    def backfill(self, txid: int, committer: str) -> int:
+        """Count a batch into a committer that was added, as a new txid, which is returned, by an order of its own."""
+        order = self._order("backfill", txid, f"{committer} is new", committer)
+        stored = select(self._dsn, f"select convert_from(bytes, 'UTF8') from txtopo.plan where txid = {txid}")[0][0]
+        metadata = json.loads(stored)["metadata"][self._spout.name]
+        plan = self._plan(metadata, kind="backfill", backfills=txid, committer=committer, order=order)
+        self._commit(plan, metadata, TransactionAttempt(plan.txid, 0))
         return plan.txid
 
     def _claim(self, code_hash: bytes) -> Claimed:
@@ -127,7 +136,7 @@ class Leader:
             )
         )
 
-    def _plan(self, metadata: Mapping[str, Any], *, redo_of: int | None = None, order: int | None = None) -> Plan:
+    def _plan(self, metadata: Mapping[str, Any], *, order: int | None = None, **again: Any) -> Plan:
         stored = {"$part": self._ledger.store_part(canonical(metadata))} if self._in_pieces else metadata
         plan = Plan(
             topology=self._topology.name,
@@ -135,9 +144,8 @@ class Leader:
             txid=self.txid + 1,
             previous_digest=self._digest,
             metadata={self._spout.name: stored},
-            kind="cut" if redo_of is None else "redo",
-            redo_of=redo_of,
             order_id=order,
+            **again,
         )
         inputs = {self._spout.name: self._spout.spout.inputs(metadata)}
         self._ledger.mirror(self._lead, [MirrorEntry(plan=plan, inputs=inputs)])
@@ -162,13 +170,18 @@ class Leader:
         committed = quarantine_batch(self._ledger, self._lead, plan, decision)
         assert isinstance(committed, Committed), committed
 
-    def _order(self, kind: str, txid: int, reason: str) -> int:
+    def _order(self, kind: str, txid: int, reason: str, committer: str | None = None) -> int:
         """An operator's order that is answered already."""
         with closing(psycopg2.connect(self._dsn)) as connection, connection, connection.cursor() as cursor:
             cursor.execute(
                 "insert into txtopo.request (topology, kind, arguments, reason, actor, host, state, answer, done_at) "
                 "values (%s, %s, %s, %s, 'ada', 'desk', 'done', 'carried out', clock_timestamp()) returning request_id",
-                (self._topology.name, kind, json.dumps({"txids": [txid]}), reason),
+                (
+                    self._topology.name,
+                    kind,
+                    json.dumps({"txids": [txid]} if committer is None else {"committer": committer}),
+                    reason,
+                ),
             )
             return int(cursor.fetchall()[0][0])
 

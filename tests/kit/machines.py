@@ -9,12 +9,14 @@ from txtopo.core.events import (
     Action,
     AttemptEnded,
     CommitEnded,
+    CutRedo,
     Event,
     Mirrored,
     Moment,
     PlansCut,
     Process,
     Proven,
+    Redo,
     Tick,
 )
 from txtopo.core.machine import step
@@ -155,3 +157,9 @@ def ready(count: int, **rules: Any) -> Hand:
     hand.tick()
     hand.plans(*chain(1, count))
     return hand
+
+
+def redo_in(cut: CutRedo) -> Redo:
+    """What an action plans, if it is a redo."""
+    assert isinstance(cut.redo, Redo)
+    return cut.redo

@@ -36,13 +36,21 @@ select f.last_txid, f.incarnation::text as incarnation, f.epoch, clock_timestamp
 
 CHAINS = """
 select txid, redo_of, state from txtopo.ledger where topology = :topology and (redo_of is not null or state =
-  'quarantined') order by txid
+  'quarantined' and backfills is null) order by txid
 """
+
+BACKFILLS = """
+select b.backfills, b.txid, c.committer from txtopo.ledger b
+  join txtopo.committer_count c on c.topology = b.topology and c.txid = b.txid
+ where b.topology = :topology and b.backfills is not null and b.state = 'applied' order by b.txid
+"""
+"""Which batch holds what another one contributed to a committer that was added later."""
 
 LEDGER = """
 select topology, txid, prev_txid, prev_digest, digest, incarnation::text as incarnation, epoch, attempt, cut,
   code_hash, state, read, rejected,
-       dead_lettered, committers, reason, redo_of, seal, seal_version, sealed_attempts, sealed_description,
+       dead_lettered, committers, reason, redo_of, backfills, committer, seal, seal_version, sealed_attempts,
+       sealed_description,
        sealed_action, planned_at, committed_at
   from txtopo.ledger where topology = :topology and txid between :first - 1 and :last order by txid
 """
@@ -76,10 +84,11 @@ select txid, spout, path, fingerprint, redo from txtopo.source_file where topolo
 
 FILES_REDONE = """
 select l.txid, f.spout, f.path from txtopo.ledger l join txtopo.source_file f on f.topology = l.topology and f.txid =
-  l.redo_of
- where l.topology = :topology and l.redo_of is not null and l.txid between :first and :last order by l.txid
+  coalesce(l.redo_of, l.backfills)
+ where l.topology = :topology and (l.redo_of is not null or l.backfills is not null)
+   and l.txid between :first and :last order by l.txid
 """
-"""The files of the batches that are redone, by the txid of the redo."""
+"""The files of the batches that are redone or backfilled, by the txid of the redo or backfill."""
 
 STRAY_PLANS = """
 select txid from txtopo.plan where topology = :topology and txid < 1

@@ -121,8 +121,8 @@ def _totals(report: AuditReport) -> Iterator[str]:
     verdicts = Counter(batch.verdict for batch in report.batches)
     by = ", ".join(f"{count(verdicts[one])} {one}" for one in Verdict if verdicts[one]) or "none"
     yield f"batches    {by}; {count(report.planned_ahead)} planned ahead, not audited"
-    recounted = [batch for batch in report.batches if batch.recounted is not None]
-    in_effect = [batch for batch in report.batches if batch.redone_as is None]
+    recounted = [batch for batch in report.batches if batch.recounted is not None and batch.backfills is None]
+    in_effect = [batch for batch in report.batches if batch.redone_as is None and batch.backfills is None]
     read = sum(batch.read or 0 for batch in in_effect)
     again = sum(batch.recounted or 0 for batch in recounted)
     yield (
@@ -206,6 +206,8 @@ def _place(one: BatchVerdict, report: AuditReport) -> str:
         return f"redone as {one.redone_as}"
     if one.redo_of is not None:
         return f"was to redo {one.redo_of}"
+    if one.backfills is not None:
+        return f"was to count {one.backfills} into {one.committer}"
     return "in no table" if one.txid in report.holes else "without effect"
 
 

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from txtopo.audit.check_redos import batch_again
 from txtopo.audit.verdicts import ActionTaken, Findings, OrderGiven
 
 SIGNED = "actions.signed"
 LISTED_MAX = 10_000
 """Number of actions, and of orders, in a report."""
 _REDOING = frozenset({"redrive", "recompute"})
-_MAKING = _REDOING | {"skip", "on_poison"}
+_MAKING = _REDOING | {"skip", "on_poison", "backfill"}
 """Commands that cause the redo or quarantine of a batch: exactly one, logged with it."""
 _ANSWERED = frozenset({"retry", "replan"})
 """Commands whose action is written with the answer to their order."""
@@ -51,10 +52,11 @@ class Actions:
         """Check one batch. `planned_order`: the order that its plan names."""
         txid = row.txid
         actions = self._of.pop(txid, [])
-        due = row.redo_of is not None or row.state == "quarantined"
+        due = batch_again(row) is not None or row.state == "quarantined"
         made = [one.command for one in actions if one.command in _MAKING]
         if due or made:
             what = f"it redoes batch {row.redo_of}" if row.redo_of is not None else f"it is {row.state}"
+            what = f"it backfills batch {row.backfills}" if row.backfills is not None else what
             log = f"the action log has {', '.join(made)} of it" if made else "no action says by whom and why"
             findings.equal(SIGNED, len(made) == int(due), f"{what}, but {log}", txid)
         for one in actions:
@@ -87,6 +89,14 @@ class Actions:
             of = one.before.get("batch")
             findings.equal(
                 SIGNED, of == row.redo_of, f"it redoes batch {row.redo_of}, by the action log {of}", row.txid
+            )
+        if one.command == "backfill":
+            said_of = (one.before.get("batch"), one.before.get("committer"))
+            findings.equal(
+                SIGNED,
+                said_of == (row.backfills, row.committer),
+                f"it backfills batch {row.backfills} into {row.committer}, by the action log {said_of}",
+                row.txid,
             )
         if one.order_id is None:
             return

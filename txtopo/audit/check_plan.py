@@ -39,6 +39,7 @@ class Plans:
         try:
             said = json.loads(bytes(plan.bytes))
             about = (said["topology"], said["incarnation"], said["txid"], said["cut"], said["redo_of"])
+            filled = (said.get("backfills"), said.get("committer"))
             previous, kind, order = said["previous"], said["kind"], said["request_id"]
         except (ValueError, KeyError, TypeError) as error:
             self.findings.wrong(DIGEST, f"its plan cannot be read: {error!r}", row.txid)
@@ -55,10 +56,18 @@ class Plans:
             f"its plan follows digest {str(previous)[:16]}, its ledger row {short(row.prev_digest)}",
             row.txid,
         )
-        expected = "cut" if row.redo_of is None else "redo"
+        self.findings.equal(
+            CHAIN,
+            filled == (row.backfills, row.committer),
+            f"its plan backfills batch and committer {filled}, its ledger row {(row.backfills, row.committer)}",
+            row.txid,
+        )
+        expected = "redo" if row.redo_of is not None else "cut" if row.backfills is None else "backfill"
         self.findings.equal(
             CHAIN, kind == expected, f"its plan is of kind {kind!r}, its ledger row of a {expected}", row.txid
         )
-        if row.redo_of is not None:
-            self.findings.equal(CHAIN, isinstance(order, int), "it is a redo, but its plan names no order", row.txid)
+        if expected != "cut":
+            self.findings.equal(
+                CHAIN, isinstance(order, int), f"it is a {expected}, but its plan names no order", row.txid
+            )
         return order if isinstance(order, int) else None

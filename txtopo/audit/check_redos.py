@@ -24,8 +24,10 @@ class Chains:
     applied, and redone by no applied batch.
     """
 
-    def __init__(self, rows: Iterable[Any]) -> None:
-        """Build the chains. `rows`: txid, redo_of and state of every ledger row that is quarantined or a redo."""
+    def __init__(self, rows: Iterable[Any], filled: Iterable[Any] = ()) -> None:
+        """Build the chains. `rows`: txid, redo_of and state of every ledger row that is quarantined or a redo.
+        `filled`: backfills, txid and committer of every count of a backfill.
+        """
         self._states: dict[int, str] = {}
         self._redo_of: dict[int, int] = {}
         self._redos: dict[int, list[int]] = defaultdict(list)
@@ -35,6 +37,9 @@ class Chains:
                 self._redo_of[row.txid] = row.redo_of
                 self._redos[row.redo_of].append(row.txid)
         self._effective = {root: self._in_effect(root) for root in self._roots()}
+        self._holders: dict[tuple[int, str], list[int]] = defaultdict(list)
+        for one in filled:
+            self._holders[one.backfills, one.committer].append(one.txid)
 
     @property
     def redone(self) -> frozenset[int]:
@@ -49,7 +54,17 @@ class Chains:
     def redone_before(self, first: int, last: int) -> list[int]:
         """Return the txids below a range that a batch of the range redoes."""
         redos = self._redo_of.items()
-        return sorted({redo_of for txid, redo_of in redos if first <= txid <= last and redo_of < first})
+        redone = {redo_of for txid, redo_of in redos if first <= txid <= last}
+        held = {holder for (txid, _), holders in self._holders.items() if txid in redone for holder in holders}
+        return sorted(txid for txid in redone | held if txid < first)
+
+    def backfills(self, txid: int, committer: str) -> list[int]:
+        """Return the backfills that have counted a batch into a committer; at most one, if nothing is wrong (R32)."""
+        return self._holders.get((txid, committer), [])
+
+    def holder(self, txid: int | None, committer: str) -> int | None:
+        """Return the batch that holds what batch `txid` contributed to a committer: a backfill, or itself."""
+        return next(iter(self.backfills(txid, committer)), txid) if txid is not None else None
 
     def is_applied(self, txid: int | None) -> bool:
         """Return True if this txid of the ledger is applied."""
@@ -122,25 +137,77 @@ def check_redo(findings: Findings, row: Any, chains: Chains) -> None:
     )
 
 
+def check_backfill(findings: Findings, row: Any, counts: Sequence[Any], chains: Chains) -> None:
+    """Check what a backfill has counted: one committer and its parts, from an applied batch, and nobody else has
+    counted that batch into them.
+    """
+    if row.backfills is None or row.state != "applied":
+        return
+    findings.equal(
+        CHAIN,
+        0 < row.backfills < row.txid and chains.is_applied(row.backfills),
+        f"it backfills batch {row.backfills}, which is not an applied batch before it",
+        row.txid,
+    )
+    for one in counts:
+        whose = one.committer == row.committer or one.committer.startswith(f"{row.committer}_")
+        findings.equal(
+            CHAIN, whose, f"it backfills committer {row.committer}, but has counted into {one.committer}", row.txid
+        )
+        also = chains.backfills(row.backfills, one.committer)
+        findings.equal(
+            CHAIN,
+            len(also) == 1,
+            f"batches {', '.join(map(str, also))} have all counted batch {row.backfills} into {one.committer}",
+            row.txid,
+        )
+
+
+def check_not_backfilled(findings: Findings, row: Any, counts: Sequence[Any], chains: Chains) -> None:
+    """Check that no backfill has counted a batch into a committer that has counted it itself."""
+    for one in counts if row.backfills is None else ():
+        also = chains.backfills(row.txid, one.committer)
+        findings.equal(
+            CHAIN,
+            not also,
+            f"committer {one.committer} has counted it, and again as batch {', '.join(map(str, also))}",
+            row.txid,
+        )
+
+
+def batch_again(row: Any) -> int | None:
+    """Return the batch whose input this one reads again: that it redoes or backfills; None: it read new input."""
+    found: int | None = row.redo_of if row.redo_of is not None else row.backfills
+    return found
+
+
 def check_same_files(findings: Findings, row: Any, files: Sequence[Any], redone: Sequence[Any]) -> None:
     """Check that a redo reads the files of the batch that it redoes, with their content at that time."""
-    if row.redo_of is None:
+    again = batch_again(row)
+    if again is None:
         return
     other = sorted({(one.spout, one.path) for one in files} ^ {(one.spout, one.path) for one in redone})
     findings.equal(
         CHAIN,
         not other,
-        f"it and batch {row.redo_of}, which it redoes, differ in {counted(len(other), 'file')}, first "
+        f"it and batch {again}, which it {'redoes' if row.redo_of is not None else 'backfills'}, differ in "
+        f"{counted(len(other), 'file')}, first "
         f"{other[0][1] if other else ''}",
         row.txid,
     )
 
 
 def check_taken_back(
-    findings: Findings, row: Any, counts: Any, committer: CommitterTables, own: Contributed, redone: Contributed | None
+    findings: Findings,
+    row: Any,
+    counts: Any,
+    committer: CommitterTables,
+    own: Contributed,
+    redone: Contributed | None,
+    holder: int | None,
 ) -> None:
     """Check one committer's reversed rows of one batch: each row of the redone batch, negated, and none in a batch that
-    redoes nothing.
+    redoes nothing. `holder` is the batch that holds what the redone one contributed to this committer (R32).
 
     `redone` is None if the redone batch is quarantined or there is none: then there is nothing to reverse.
     """
@@ -148,7 +215,7 @@ def check_taken_back(
     due = redone or NOBODY
     findings.equal(
         REVERSED,
-        own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {row.redo_of},
+        own.reversed_rows == counts.reversed == due.rows and own.reversed_of <= {holder},
         f"{who} reverses {counted(own.reversed_rows, 'contribution')} of {_batches(own.reversed_of)}, its batch "
         f"recorded {counts.reversed}, "
         f"{'batch ' + str(row.redo_of) if row.redo_of else 'a batch that redoes nothing'} has {due.rows} to reverse",

@@ -38,7 +38,7 @@ def check_rows(findings: Findings, row: Any, counts: Any, table: RowTable, own: 
     """Compare the rows of one applied batch with the recorded numbers. A batch that was redone has none."""
     txid, who = row.txid, f"committer {table.name}"
     findings.compared(KNOWN, 1)
-    redone = chains.applied_redos(txid)
+    redone = chains.applied_redos(txid if row.backfills is None else row.backfills)
     if redone:
         findings.equal(
             ROWS,
@@ -68,7 +68,8 @@ def check_removed(
     """Check how many rows a redo recorded as removed: all that the redone batch had added."""
     due = 0
     if row.redo_of is not None and chains.is_applied(row.redo_of):
-        bound = {"topology": topology, "txid": row.redo_of, "committer": counts.committer}
+        holder = chains.holder(row.redo_of, counts.committer)
+        bound = {"topology": topology, "txid": holder, "committer": counts.committer}
         due = connection.execute(text(_RESULTS), bound).scalar_one_or_none() or 0
     findings.equal(
         REVERSED,

@@ -208,6 +208,7 @@ class Seals:
                 row.sealed_action,
                 self.actions.seal(row.sealed_action),
                 _hex_of(before),
+                *([] if row.backfills is None else [row.backfills, row.committer]),
             ]
         )
 

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from txtopo.audit import audit_statements
-from txtopo.audit.check_redos import Chains
+from txtopo.audit.check_redos import Chains, batch_again
 from txtopo.audit.check_rejects import DEAD_LETTERS, lines_by_path
 from txtopo.audit.check_target import shown
 from txtopo.audit.recount import (
@@ -61,14 +61,22 @@ class SourceCheck:
     """Spout and path of the batch's files for which rejected records are stored."""
     _dead: Sequence[Any] = ()
     """The batch's dead letters."""
+    _counting: frozenset[str] | None = None
+    """The committers that have counted the batch: one that was added later has not, and a backfill has only one."""
 
     def check(
-        self, row: Any, plan: Any | None, files: Sequence[Any], kept: Sequence[Any], dead_letters: Sequence[Any] = ()
+        self,
+        row: Any,
+        plan: Any | None,
+        files: Sequence[Any],
+        kept: Sequence[Any],
+        dead_letters: Sequence[Any] = (),
+        counting: frozenset[str] | None = None,
     ) -> int | None:
         """Check one committed batch; returns the number of records in its files, None if they were not counted. `kept`:
-        its rejected records by file.
+        its rejected records by file. `counting`: the committers that have counted it; None: all.
         """
-        self._dead = dead_letters
+        self._dead, self._counting = dead_letters, counting
         self._rejecting = frozenset((one.spout, one.path) for one in kept)
         reason = self._left_out(row)
         if plan is None:
@@ -80,7 +88,7 @@ class SourceCheck:
         except PlanError as error:
             self.findings.wrong("plan.digest", str(error), row.txid)
             return None
-        self._check_files(row.txid, row.redo_of is not None, metadata, files)
+        self._check_files(row.txid, batch_again(row) is not None, metadata, files)
         if reason is not None:
             self.findings.by_design(CONTENT, reason)
             return None
@@ -91,7 +99,7 @@ class SourceCheck:
             return "not recounted, as asked (--no-recount)"
         if row.state != "applied":
             return "nothing was counted of a quarantined batch"
-        if self.chains.redone_as(row.txid) is not None:
+        if self.chains.redone_as(row.txid if row.backfills is None else row.backfills) is not None:
             return "redone by a later batch, whose source counts"
         return None
 
@@ -138,7 +146,7 @@ class SourceCheck:
         """
         try:
             metadata = self._metadata(plan)
-            is_redo = json.loads(bytes(plan.bytes))["redo_of"] is not None
+            is_redo = json.loads(bytes(plan.bytes))["kind"] != "cut"
         except (PlanError, KeyError) as error:
             self.findings.wrong("plan.digest", f"planned, not committed: {error}", plan.txid)
             return
@@ -203,7 +211,7 @@ class SourceCheck:
     def _recount_spout(self, row: Any, spout: str, metadata: Any, whole: Recounted) -> None:
         """Recount one spout's files; findings are reported, and counts added to `whole`."""
         direct = [one for one in self.committers.values() if one.way == "direct" and one.spout == spout]
-        wanted = [one for one in direct if one.contributions and one.name in self.readable]
+        wanted = [one for one in direct if one.contributions and one.name in self.readable and self._has_counted(one)]
         dead, nowhere = lines_by_path(self._dead, spout, _paths_of(metadata))
         found, totals = recount(metadata, wanted, lambda path: self._kept(row.txid, spout, path), dead)
         unsure = found.judged.unsure.number + nowhere
@@ -233,7 +241,10 @@ class SourceCheck:
         for committer, expected in zip(wanted, totals, strict=True):
             self._check_keys(row, committer, expected, unsure)
         for name in sorted({*self.committers} - {one.name for one in wanted}):
-            self._tell_why_not(self.committers[name])
+            self._tell_why_not(self.committers[name], row)
+
+    def _has_counted(self, committer: CommitterTables) -> bool:
+        return self._counting is None or committer.name in self._counting
 
     def _check_idle(self, row: Any, metadata: Mapping[str, Any]) -> None:
         """Check that a committer which reads a spout without a part in the batch contributed nothing to it."""
@@ -243,6 +254,7 @@ class SourceCheck:
                 and committer.spout not in metadata
                 and committer.contributions
                 and committer.name in self.readable
+                and self._has_counted(committer)
             ):
                 self._check_keys(row, committer, {}, 0)
 
@@ -257,11 +269,21 @@ class SourceCheck:
                 line=one.line, unit=one.unit, reason=one.reason, raw=bytes(one.raw), raw_bytes=one.raw_bytes
             )
 
-    def _tell_why_not(self, committer: CommitterTables) -> None:
+    def _tell_why_not(self, committer: CommitterTables, row: Any) -> None:
         if committer.way != "direct":
             self.findings.by_design(KEYS, f"bolts stand between the source and {committer.name}")
         elif not committer.contributions:
             self.findings.by_design(KEYS, f"{committer.name} keeps no contributions")
+        elif (
+            not self._has_counted(committer)
+            and row.backfills is None
+            and not self.chains.backfills(row.txid, committer.name)
+        ):
+            self.findings.by_design(
+                KEYS,
+                f"{committer.name} was added later, and has not counted all earlier batches "
+                f"(txtopo backfill {self.topology} {committer.name})",
+            )
 
     def _check_keys(self, row: Any, committer: CommitterTables, expected: Totals, unsure: int) -> None:
         stored = self._contributions(committer, row.txid)

@@ -143,7 +143,7 @@ class _Audit:
         self._check_fence()
         self._read_description()
         targets = {row.committer: row for row in self._rows(sql.TARGETS)}
-        chains = Chains(self._rows(sql.CHAINS))
+        chains = Chains(self._rows(sql.CHAINS), self._rows(sql.BACKFILLS))
         logged = list(self._rows(sql.ACTIONS))
         actions = Actions(logged, self._rows(sql.ORDERS), self.first, self.last, self.whole)
         seals = self._seals(logged)
@@ -219,7 +219,11 @@ class _Audit:
             last_action=_last_action(walk.seals.actions.last),
             code_hash=None if self.scope.code_hash is None else bytes(self.scope.code_hash).hex(),
             unbatched=self._unbatched(),
-            dead_lettered=sum(batch.dead_lettered or 0 for batch in walk.batches if batch.redone_as is None),
+            dead_lettered=sum(
+                batch.dead_lettered or 0
+                for batch in walk.batches
+                if batch.redone_as is None and batch.backfills is None
+            ),
             verdict=self.findings.verdict,
             checks=self.findings.checks(),
             findings=self.findings.findings(),

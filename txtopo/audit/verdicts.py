@@ -216,6 +216,9 @@ class BatchVerdict:
     """Why it was quarantined."""
     redo_of: int | None
     """The batch that it redoes."""
+    backfills: int | None = None
+    """The batch that it counted into `committer` alone."""
+    committer: str | None = None
     redone_as: int | None
     """The batch in effect instead of it; the source is compared with that one's plan."""
     verdict: Verdict

@@ -18,7 +18,16 @@ from txtopo.audit.check_actions import Actions
 from txtopo.audit.check_contributions import Contributed, check_contributions
 from txtopo.audit.check_ledger import LedgerCheck
 from txtopo.audit.check_plan import DIGEST, Plans
-from txtopo.audit.check_redos import NOBODY, Chains, check_quarantined, check_redo, check_same_files, check_taken_back
+from txtopo.audit.check_redos import (
+    NOBODY,
+    Chains,
+    check_backfill,
+    check_not_backfilled,
+    check_quarantined,
+    check_redo,
+    check_same_files,
+    check_taken_back,
+)
 from txtopo.audit.check_rejects import check_dead_letters, check_rejected_rows
 from txtopo.audit.check_rows import check_removed, check_rows
 from txtopo.audit.check_seal import Around, Seals
@@ -104,8 +113,11 @@ class Walk:
             check_dead_letters(self.findings, row, around.dead_letters)
             check_quarantined(self.findings, row, around.counts, around.edges, number)
             check_redo(self.findings, row, self.chains)
+            check_backfill(self.findings, row, around.counts, self.chains)
+            check_not_backfilled(self.findings, row, around.counts, self.chains)
             check_same_files(self.findings, row, consumed, redone_files.take(txid))
-            recounted = source.check(row, plan, consumed, kept, around.dead_letters)
+            counting = frozenset(one.committer for one in around.counts)
+            recounted = source.check(row, plan, consumed, kept, around.dead_letters, counting)
             weights = self._check_contributions(row, around.counts)
             self.batches.append(
                 batch_verdict(
@@ -160,8 +172,9 @@ class Walk:
     def _check_contributions(self, row: Any, counts: Sequence[Any]) -> dict[str, int]:
         """Compare contributions; returns committer -> weight of its contributions to this batch."""
         weights = {}
+        batch = row.txid if row.backfills is None else row.backfills
         for one in counts:
-            if not self.chains.applied_redos(row.txid):  # An applied redo has reversed the contributions of this batch.
+            if not self.chains.applied_redos(batch):  # An applied redo has reversed the contributions of this batch.
                 self.counted[one.committer] += one.counted
             committer = self.committers.get(one.committer)
             if one.committer in self.own:
@@ -180,11 +193,14 @@ class Walk:
                 self.findings.by_design("contributions.rows", f"{one.committer} keeps no contributions")
             elif one.committer in self.contributed:
                 own = self.contributed[one.committer].pop(row.txid, None) or Contributed()
-                if row.txid in self.chains.redone:
+                if batch in self.chains.redone:
                     self._redone[one.committer, row.txid] = own
                 check_contributions(self.findings, row, one, committer, own)
-                redone = self._redone.get((one.committer, row.redo_of)) if self.chains.is_applied(row.redo_of) else None
-                check_taken_back(self.findings, row, one, committer, own, redone)
+                holder = self.chains.holder(row.redo_of, one.committer)
+                redone = None
+                if holder is not None and self.chains.is_applied(row.redo_of):
+                    redone = self._redone.get((one.committer, holder))
+                check_taken_back(self.findings, row, one, committer, own, redone, holder)
                 weights[one.committer] = _whole(own.weight)
         return weights
 
@@ -224,6 +240,8 @@ def batch_verdict(
         state="committed" if row.state == "applied" else row.state,
         reason=row.reason,
         redo_of=row.redo_of,
+        backfills=row.backfills,
+        committer=row.committer,
         redone_as=redone_as,
         verdict=Verdict.MATCH,
         epoch=row.epoch,

@@ -83,8 +83,8 @@ def replay(
         _show(plan, as_json, poison_in_force(operator.settings, status))
         operator.say("nothing was changed")
         return 0
-    order = NewOrder(topology=topology, kind="recompute", txids=plan.txids, reason=reason)
-    return carry_out(operator, status, order, plan.txids, Manner(app=app, no_run=no_run, timeout_s=timeout))
+    order = NewOrder(topology=topology, kind="recompute", txids=plan.recomputed, reason=reason)
+    return carry_out(operator, status, order, plan.recomputed, Manner(app=app, no_run=no_run, timeout_s=timeout))
 
 
 def _check(verify: bool, recompute: bool, execute: bool, dry_run: bool, reason: str | None) -> None:

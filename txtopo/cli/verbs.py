@@ -63,6 +63,11 @@ VERBS: dict[str, Verb] = {
             "txtopo replay flights 17..42 --verify",
         ),
         Verb(
+            "backfill",
+            "Count committed batches into a committer that was added later.",
+            "txtopo backfill flights by_day",
+        ),
+        Verb(
             "stop",
             "Ask the leader to commit what is in processing and end, and wait for it.",
             "txtopo stop flights --timeout 120",
@@ -126,7 +131,7 @@ HABITS = {
         "`txtopo retry TOPOLOGY` tries failed batches again; `txtopo replay TOPOLOGY RANGE` is for committed ones",
     ),
     **dict.fromkeys(
-        ("rollback", "revert", "undo", "backfill"),
+        ("rollback", "revert", "undo"),
         "`txtopo replay TOPOLOGY RANGE --recompute` shows what recomputing batches would do",
     ),
     **dict.fromkeys(
@@ -164,7 +169,7 @@ HABITS = {
 """Words that people try and that are not commands: the command to use instead, or why there is none."""
 
 SAFE_CUTOFF, CHANGING_CUTOFF = 0.6, 0.8
-_CHANGING = frozenset({"skip", "replan", "redrive", "replay", "stop", "retry", "drain", "cancel"})
+_CHANGING = frozenset({"skip", "backfill", "replan", "redrive", "replay", "stop", "retry", "drain", "cancel"})
 """Commands that are suggested only for a word that can hardly mean another one."""
 
 

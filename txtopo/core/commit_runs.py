@@ -86,7 +86,7 @@ def grown(run_max: int, txids: int, locked_s: float | None) -> int:
 
 def _may_share(state: State, batch: Batch) -> bool:
     """True if this batch may be committed together with others."""
-    is_plain = batch.phase is Phase.PROCESSED and batch.quarantine is None and batch.plan.redo_of is None
+    is_plain = batch.phase is Phase.PROCESSED and batch.quarantine is None and batch.plan.is_input
     is_free = state.single_commits is None and not state.rules.opaque and batch.plan.txid > state.alone_upto
     return is_plain and is_free
 

@@ -51,6 +51,18 @@ class Redo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """The next batch that an order counts into a committer which has not counted it (R32)."""
+
+    order_id: int
+    committer: str
+    above: int
+    """Batches up to this one are decided already."""
+    planned: tuple[int, ...] = ()
+    """Batches above it for which a backfill is planned and not committed yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
     """Time has passed. `progress` maps running attempts to a number that grows with their progress."""
 
@@ -217,13 +229,15 @@ class OrdersSeen:
 class RedoCut:
     """A CutRedo ended: the redo is planned, was planned or done before, or is not possible."""
 
-    redo: Redo
+    redo: Redo | Backfill
     plan: Plan | None = None
     """The plan, now durable in ZooKeeper; the next txid."""
     by: int | None = None
     """Txid that already redoes it for this very order: planned by an earlier leader, or committed."""
     refused: str | None = None
     """The reason why there is nothing to redo."""
+    named: int | None = None
+    """For a backfill: the batch that was found; None: no further one is to be counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +316,7 @@ class CutRedo:
     """Plan one redo as `first_txid`. Its plan must be in ZooKeeper before its RedoCut (R3)."""
 
     first_txid: int
-    redo: Redo
+    redo: Redo | Backfill
     open_redos: tuple[tuple[int, int, int | None], ...]
     """(redo_of, txid, order id) of the uncommitted batches that redo one."""
     last_txid: int = 0

@@ -146,6 +146,7 @@ def _plans_cut(state: State, event: PlansCut, moment: Moment) -> State:
         cut_failures=0,
         exhausted=exhausted,
         cut_dry=not event.plans,
+        input_next=False,
         cut_not_before=moment.now + wait,
     )
 

@@ -34,7 +34,7 @@ def tried_again(state: State, batch: Batch) -> Step:
     state, actions = _discard(state, txid + 1, f"batch {txid}, which it follows, failed")
     if state.halting is not None and state.halting.txid > txid:
         state = replace(state, halting=None)  # It will halt for another batch.
-    if batch.pinned or batch.plan.redo_of is not None:
+    if batch.pinned or not batch.plan.is_input:
         return state.with_batch(batch), actions  # A redo always redoes the same batch.
     state = _taken_out(state, batch, batch.attempt)
     return replace(state, cut_not_before=max(state.cut_not_before, batch.not_before)), actions
@@ -69,7 +69,7 @@ def _taken_out(state: State, batch: Batch, next_attempt: int) -> State:
     txid = batch.plan.txid
     invariant(txid == state.next_txid - 1, f"batch {txid} is not the last one and cannot be cut again alone")
     carried, owed = dict(state.carried), state.owed
-    if batch.plan.redo_of is None:
+    if batch.plan.is_input:
         carried[txid] = carried_of(batch)
         owed |= {txid}
     return replace(
@@ -101,7 +101,7 @@ def planned(state: State, plan: Plan, source_bytes: int) -> Batch:
     )
     batch = Batch(plan=plan, attempt=plan.cut, source_bytes=source_bytes)
     known = state.carried.get(txid)
-    if known is None or plan.redo_of is not None:
+    if known is None or not plan.is_input:
         return batch
     return replace(batch, **{name: getattr(known, name) for name in _CARRIED})
 
@@ -122,7 +122,7 @@ def stale_ended(state: State, event: object) -> State:
     elif isinstance(event, RedoCut) and event.plan is not None:
         plans = (event.plan,)
     used = {plan.txid: max(plan.cut + 1, state.next_attempts.get(plan.txid, 0)) for plan in plans}
-    owed = state.owed | {plan.txid for plan in plans if plan.redo_of is None}
+    owed = state.owed | {plan.txid for plan in plans if plan.is_input}
     return replace(state, cutting=False, cut_stale=False, next_attempts={**state.next_attempts, **used}, owed=owed)
 
 

@@ -7,13 +7,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, assert_never
 
-from txtopo.core.events import Action, Answer, Cancel, RecordEnd, Redo, RedoCut, Say
+from txtopo.core.events import Action, Answer, Backfill, Cancel, RecordEnd, Redo, RedoCut, Say
+from txtopo.core.plan import Plan
 from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, OrderInWork, Phase, State
 from txtopo.core.values import ActionRecord, Failure, Order, Quarantine, TransactionAttempt
+from txtopo.errors import unreachable
 
 Step = tuple[State, list[Action]]
 _AGAIN = ("redrive", "recompute")
+_RESULTS_TOLD = 20
+"""Largest number of batches that the answer to a backfill names."""
 
 
 def take_in_orders(state: State, orders: Iterable[Order]) -> Step:
@@ -34,6 +38,9 @@ def _begin(state: State, order: Order) -> Step:
             return _begin_skip(state, order)
         case "redrive" | "recompute":
             return _settled(state, OrderInWork(order=order, todo=order.txids))
+        case "backfill":
+            planned = {plan.txid: plan.backfills or 0 for plan in _backfills(state, order.committer)}
+            return _settled(state, OrderInWork(order=order, waiting=planned, seeks=True))
         case "replan":
             return _with_order(state, OrderInWork(order=order)), []
         case "stop":
@@ -152,21 +159,41 @@ def redos_again(state: State, discarded: Iterable[int]) -> State:
     """Return the redos that were planned and discarded, to plan them again."""
     gone = set(discarded)
     for work in list(state.orders.values()):
-        again = [named for txid, named in work.waiting.items() if txid in gone] if work.order.kind in _AGAIN else []
+        kind = work.order.kind
+        again = [named for txid, named in work.waiting.items() if txid in gone and kind in (*_AGAIN, "backfill")]
         if again:
             waiting = {txid: named for txid, named in work.waiting.items() if txid not in gone}
-            state = _with_order(state, replace(work, waiting=waiting, todo=(*sorted(again), *work.todo)))
+            work = replace(work, waiting=waiting)
+            if kind == "backfill":
+                work = replace(work, seeks=True, above=min(work.above, min(again) - 1))
+            else:
+                work = replace(work, todo=(*sorted(again), *work.todo))
+            state = _with_order(state, work)
     return state
 
 
-def next_redo(state: State) -> Redo | None:
-    """Return the next batch that an order redoes: oldest order first."""
+def next_redo(state: State) -> Redo | Backfill | None:
+    """Return the next batch that an order redoes or counts into a committer: redos first, which are few, then the
+    oldest order.
+    """
     for order_id in sorted(state.orders):
         work = state.orders[order_id]
         if work.todo:
             again: Literal["redrive", "recompute"] = "redrive" if work.order.kind == "redrive" else "recompute"
             return Redo(order_id=order_id, kind=again, txid=work.todo[0])
+    for order_id in sorted(state.orders):
+        work = state.orders[order_id]
+        if work.seeks:
+            committer = work.order.committer or unreachable(f"order {order_id} names no committer")
+            planned = tuple(plan.backfills or 0 for plan in _backfills(state, committer))
+            return Backfill(order_id=order_id, committer=committer, above=work.above, planned=planned)
     return None
+
+
+def _backfills(state: State, committer: str | None) -> list[Plan]:
+    """Return the plans that are not committed and count a batch into this committer."""
+    plans = (batch.plan for batch in state.batches.values())
+    return [plan for plan in plans if plan.backfills is not None and plan.committer == committer]
 
 
 def wants_replan(state: State) -> bool:
@@ -177,6 +204,8 @@ def wants_replan(state: State) -> bool:
 def redo_cut(state: State, event: RedoCut) -> Step:
     """Record that a redo is planned under a new txid, was planned before, or is not possible."""
     work = state.orders.get(event.redo.order_id)
+    if isinstance(event.redo, Backfill):
+        return _backfill_cut(state, work, event)
     if work is None:
         return state, []
     txid = event.redo.txid
@@ -191,6 +220,22 @@ def redo_cut(state: State, event: RedoCut) -> Step:
     return _settled(state, work)
 
 
+def _backfill_cut(state: State, work: OrderInWork | None, event: RedoCut) -> Step:
+    """Record what was found: a batch that is planned, one that cannot be counted, or that there is none any more."""
+    state = replace(state, input_next=event.plan is not None)
+    if work is None:
+        return state, []
+    if event.named is None:
+        work = replace(work, seeks=False)
+    else:
+        work = replace(work, above=max(work.above, event.named))
+    if event.plan is not None:
+        work = replace(work, waiting={**work.waiting, event.plan.txid: event.named or 0})
+    elif event.refused is not None:
+        work = _told(work, False, event.refused)
+    return _settled(state, work)
+
+
 def committed(state: State, batch: Batch) -> Step:
     """Record that a batch is in the ledger: orders that waited for it continue."""
     actions: list[Action] = []
@@ -200,7 +245,12 @@ def committed(state: State, batch: Batch) -> Step:
             continue
         left = {txid: other for txid, other in work.waiting.items() if txid != batch.plan.txid}
         well, words = _outcome(work.order, named, batch)
-        state, more = _settled(state, _told(replace(work, waiting=left), well, words))
+        work = replace(work, waiting=left)
+        if work.order.kind == "backfill" and well:  # they may be many, and none of them is news
+            work = replace(work, backfilled=work.backfilled + 1)
+        else:
+            work = _told(work, well, words)
+        state, more = _settled(state, work)
         actions += more
     return state, actions
 
@@ -213,6 +263,8 @@ def _outcome(order: Order, named: int, batch: Batch) -> tuple[bool, str]:
     what = f"batch {named} is redone as batch {txid}" if order.kind in _AGAIN else f"batch {named} is committed"
     if quarantine is None:
         return True, what
+    if order.kind == "backfill":
+        return False, f"batch {named} is not counted: its backfill, batch {txid}, is quarantined: {quarantine.reason}"
     whose = f"its redo, batch {txid}," if order.kind in _AGAIN else f"batch {named}"
     return False, f"{whose} is quarantined: {quarantine.reason}"
 
@@ -252,6 +304,8 @@ def _answer(work: OrderInWork) -> Answer:
     order, results = work.order, work.results
     done = all(well for well, _ in results)
     words = "; ".join(words for _, words in results) or "nothing to do"
+    if order.kind == "backfill":
+        words = _backfilled(work)
     action = None
     if order.kind == "retry" and any(well for well, _ in results):
         # Skips and redos are logged with their own commits; the change of a retry is that it was tried again.
@@ -262,3 +316,13 @@ def _answer(work: OrderInWork) -> Answer:
             after={"result": words},
         )
     return Answer(order_id=order.order_id, state="done" if done else "refused", answer=words, action=action)
+
+
+def _backfilled(work: OrderInWork) -> str:
+    """The outcome of a backfill in words, as far as this leader carried it out."""
+    committer, failed = work.order.committer, [words for _, words in work.results]
+    number = f"{work.backfilled} batch{'' if work.backfilled == 1 else 'es'}"
+    if not failed:
+        return f"{number} counted into {committer}" if work.backfilled else f"{committer} has counted every batch"
+    more = [f"and {len(failed) - _RESULTS_TOLD} more"] if len(failed) > _RESULTS_TOLD else []
+    return "; ".join([f"{number} counted into {committer}", *failed[:_RESULTS_TOLD], *more])

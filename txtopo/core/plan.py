@@ -37,10 +37,18 @@ class Plan:
     metadata: Metadata
     """Metadata by spout name."""
     kind: str = "cut"
-    """`cut`, or `redo` (later)."""
+    """`cut`, `redo` or `backfill`."""
     cut: int = 0
     redo_of: int | None = None
     order_id: int | None = None
+    backfills: int | None = None
+    """The applied batch whose input this one counts into `committer` alone (R32)."""
+    committer: str | None = None
+
+    @property
+    def is_input(self) -> bool:
+        """True if it consumes new input; False if it reads that of an earlier batch again, by an order."""
+        return self.redo_of is None and self.backfills is None
 
     @cached_property
     def bytes(self) -> _Bytes:
@@ -57,6 +65,8 @@ class Plan:
                 "redo_of": self.redo_of,
                 "request_id": self.order_id,
                 "metadata": self.metadata,
+                # Only where it is one: the plans of other batches keep the bytes that earlier releases gave them.
+                **({} if self.backfills is None else {"backfills": self.backfills, "committer": self.committer}),
             }
         )
 
@@ -98,6 +108,8 @@ def read_plan(data: bytes, where: str, remedy: str = RESTORE) -> Plan:
             redo_of=raw["redo_of"],
             order_id=raw["request_id"],
             metadata=dict(raw["metadata"]),
+            backfills=raw.get("backfills"),
+            committer=raw.get("committer"),
         )
     except (ValueError, KeyError, TypeError, UnicodeDecodeError, RecursionError) as error:
         raise Halted(f"{where} holds no readable plan: {error}", next_command=remedy) from error

@@ -153,7 +153,7 @@ def _discarded(stores: Stores, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         read_plan(data, _where(stores, txid), rebuild_zookeeper(stores.topology))
         for txid, data in sorted(last_cuts.items())
     )
-    return tuple(plan for plan in found if plan.redo_of is None)
+    return tuple(plan for plan in found if plan.is_input)
 
 
 def _missing(stores: Stores, txid: int, beyond: int) -> Halted:

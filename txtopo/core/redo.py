@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from txtopo.core.events import Redo
+from txtopo.core.events import Backfill, Redo
 from txtopo.core.plan import Plan, read_plan
-from txtopo.core.values import LedgerBatch
+from txtopo.core.values import Lacking, LedgerBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,9 @@ def choose_redo(
     """
     if not chain:
         return RedoChoice(refused=f"batch {redo.txid} is not in the ledger")
+    if (backfills := chain[0].backfills) is not None:
+        # R32: to redo it would count its input into all other committers too.
+        return RedoChoice(refused=f"batch {redo.txid} is a backfill of batch {backfills}: {redo.kind} that one")
     if chain[0].state == "quarantined" and chain[0].redo_of is not None:
         # The batch that it was to redo may have its effect; redoing this one would apply both.
         return RedoChoice(refused=f"batch {redo.txid} is a redo of batch {chain[0].redo_of}: redo that one again")
@@ -51,6 +54,19 @@ def choose_redo(
     if not applied:
         return RedoChoice(refused=f"batch {redo.txid} is quarantined: bring it back with redrive")
     return RedoChoice(base=applied[-1])
+
+
+def choose_backfill(backfill: Backfill, found: Lacking, plan: Plan | None) -> str | None:
+    """Return why the batch that was found is not counted; None: it is. `plan` is its plan, None if retention has
+    removed it.
+    """
+    mine = [txid for txid, order_id, _ in found.tried if order_id == backfill.order_id]
+    if mine:  # an earlier leader tried it for this order; another order tries again
+        reason = next(reason for txid, _, reason in found.tried if txid == mine[-1])
+        return f"batch {found.txid} is not counted: its backfill, batch {mine[-1]}, is quarantined: {reason}"
+    if plan is None:
+        return f"batch {found.txid} is not counted: its plan was removed by retention"
+    return None
 
 
 def _redrive(redo: Redo, batch: LedgerBatch, applied: Sequence[LedgerBatch]) -> RedoChoice:

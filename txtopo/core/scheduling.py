@@ -8,6 +8,7 @@ from txtopo.core import limits
 from txtopo.core.commit_runs import next_commit
 from txtopo.core.events import (
     Action,
+    Backfill,
     Cancel,
     Checkpoint,
     Cut,
@@ -110,7 +111,13 @@ def _judge_deadly(state: State, now: float) -> Step:
 def _cut_redo(state: State, now: float) -> Step:
     """Plan redos at the end of the order, one at a time, before any new input."""
     redo = next_redo(state)
-    if redo is None or _may_not_cut(state, now) or _input_comes_first(state):
+    if redo is None or _may_not_plan(state) or _input_comes_first(state):
+        return state, []
+    is_pausing = now < state.cut_not_before
+    # After a dry planning a backfill does not wait until the source is asked again: it would be one for each pause.
+    if is_pausing and not (isinstance(redo, Backfill) and state.cut_dry and not state.cut_failures):
+        return state, []
+    if isinstance(redo, Backfill) and _gives_way(state, is_pausing=is_pausing):
         return state, []
     uncommitted = [batch.plan for batch in state.batches.values() if batch.plan.redo_of is not None]
     open_redos = tuple((plan.redo_of or 0, plan.txid, plan.order_id) for plan in uncommitted)
@@ -122,6 +129,17 @@ def _cut_redo(state: State, now: float) -> Step:
         attempts=_attempts(state, 1),
     )
     return replace(state, cutting=True), [cut]
+
+
+def _gives_way(state: State, *, is_pausing: bool) -> bool:
+    """Return True if a backfill waits: after each one new input is asked for, and half of the places are for input, so
+    that a long backfill never holds it up. A redo that is planned may count the batch that would be next.
+    """
+    if any(batch.plan.redo_of is not None for batch in state.batches.values()):
+        return True
+    backfills = sum(batch.plan.backfills is not None for batch in state.batches.values())
+    is_full = backfills >= max(1, state.rules.spout_pending_max // 2)
+    return is_full or (state.input_next and not state.no_more_input and not is_pausing)
 
 
 def _input_comes_first(state: State) -> bool:
@@ -340,14 +358,14 @@ def _next_to_process(state: State, now: float, *, holding: bool) -> int | None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _may_not_cut(state: State, now: float) -> bool:
+def _may_not_plan(state: State) -> bool:
     stopped = state.stopping is not None or state.halting is not None
     full = len(state.batches) >= state.rules.spout_pending_max
-    return state.cutting or stopped or full or now < state.cut_not_before or state.suspended_since is not None
+    return state.cutting or stopped or full or state.suspended_since is not None
 
 
 def _cut(state: State, now: float) -> Step:
-    if state.no_more_input or _may_not_cut(state, now):
+    if state.no_more_input or _may_not_plan(state) or now < state.cut_not_before:
         return state, []
     room = state.rules.spout_pending_max - len(state.batches)
     if room < limits.PLANS_PER_CUT_MIN and _has_work_left(state):

@@ -163,12 +163,18 @@ class OrderInWork:
     waiting: Mapping[int, int] = field(default_factory=dict)
     """Txid whose commit is awaited -> the batch that the order named."""
     results: tuple[tuple[bool, str], ...] = ()
-    """The outcome of each batch: True for success, and words."""
+    """The outcome of each batch: True for success, and words. Of a backfill only of those that are not counted."""
+    seeks: bool = False
+    """A backfill: there may be further batches to count."""
+    above: int = 0
+    """A backfill: the batches up to this one are decided."""
+    backfilled: int = 0
+    """A backfill: number of batches that this leader has counted."""
 
     @property
     def is_carried_out(self) -> bool:
         """True if there is nothing left to do or to wait for."""
-        return not self.todo and not self.waiting
+        return not self.todo and not self.waiting and not self.seeks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +229,8 @@ class State:
     """The planning in progress follows a plan that was discarded meanwhile: its result is discarded."""
     cut_dry: bool = False
     """The last planning found no input."""
+    input_next: bool = False
+    """A backfill was planned last: new input comes before the next one."""
     cut_upto: int | None = None
     """Opaque topologies: nothing above this txid is planned; None: no bound."""
     deadly_txid: int | None = None

@@ -344,6 +344,29 @@ class Redone:
     state: Literal["applied", "quarantined"]
     by: int | None
     """Txid of the applied batch that redoes it already; None if there is none."""
+    holders: Mapping[str, int] = field(default_factory=dict)
+    """Committer -> the applied backfill that has counted the batch into it. All others hold it themselves."""
+
+    def holder(self, txid: int, committer: str) -> int:
+        """Return the batch that holds what batch `txid`, which this describes, contributed to a committer (R32)."""
+        return self.holders.get(committer, txid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """The ledger's data about a batch that is about to be counted into a committer that lacks it (R32)."""
+
+    redone_by: int | None
+    """Txid of the applied batch that redoes it: all committers count that one. None if there is none."""
+    counted_by: int | None
+    """Txid of the batch that this committer has counted for it: itself or an applied backfill; None: it lacks it."""
+
+    @property
+    def refused(self) -> str | None:
+        """Why nothing is counted now; None: it is."""
+        if self.redone_by is not None:
+            return f"already redone as batch {self.redone_by}"
+        return None if self.counted_by is None else f"already counted by batch {self.counted_by}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +378,19 @@ class LedgerBatch:
     redo_of: int | None
     plan: bytes
     """Canonical bytes of its plan."""
+    backfills: int | None = None
+    """The batch that it counts into one committer alone; None: it is no backfill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lacking:
+    """An applied batch in effect that a committer has not counted (R32)."""
+
+    txid: int
+    plan: bytes | None
+    """Canonical bytes of its plan; None if retention has removed it."""
+    tried: tuple[tuple[int, int | None, str | None], ...] = ()
+    """Its backfills that are quarantined, oldest first: txid, order id, reason."""
 
 
 IN_FOLDER = "  # in "
@@ -362,7 +398,7 @@ IN_FOLDER = "  # in "
 IN_NOTEBOOK = "in the notebook or session that has "
 """In place of a command line, where a notebook or an interactive session ran the topology that is named after it."""
 
-OrderKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute"]
+OrderKind = Literal["stop", "retry", "skip", "redrive", "replan", "recompute", "backfill"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,6 +410,8 @@ class Order:
     txids: tuple[int, ...] = ()
     """The batches that it names; for a retry, empty means every failed batch."""
     reason: str | None = None
+    committer: str | None = None
+    """The committer that a backfill fills."""
     progress: Mapping[str, Any] = field(default_factory=dict)
     """Data that a leader recorded while it carried the order out (`replan`: the digests of the plans it discards)."""
     acted: bool = False

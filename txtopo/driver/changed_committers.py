@@ -30,7 +30,7 @@ def check_committers(last_txid: int, described: Described, topology: Topology) -
                 f"committer {committer.name} of {topology.name} has counted batches, and now has "
                 f"{'; '.join(changes)}: what it counted before does not fit",
                 next_command=f"make {committer.name} as it was; or give the changed one another name and another "
-                f"table, then start `txtopo run` again",
+                f"table, start `txtopo run` again, then txtopo backfill {topology.name} with that name",
             )
 
 

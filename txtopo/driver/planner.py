@@ -13,10 +13,10 @@ from typing import Any
 
 from txtopo.core import crash_points, limits
 from txtopo.core.crash_points import CrashPoint
-from txtopo.core.events import CutRedo, PlansCut, RedoCut
+from txtopo.core.events import Backfill, CutRedo, PlansCut, Redo, RedoCut
 from txtopo.core.opaque_replanning import Recuts
 from txtopo.core.plan import Metadata, Plan, read_plan
-from txtopo.core.redo import choose_redo, plan_of
+from txtopo.core.redo import choose_backfill, choose_redo, plan_of
 from txtopo.core.values import Lead, LedgerBatch
 from txtopo.driver.long_metadata import MetadataParts
 from txtopo.driver.spout_coordinators import NoInputError, Settled, Sources, is_idle, last_of
@@ -24,6 +24,7 @@ from txtopo.errors import BatchDataError, Halted, StoreUnavailable, invariant, u
 from txtopo.ports import Clock, Coordinator, Ledger, MirrorEntry
 from txtopo.topology.components import CommitterComponent, SpoutComponent, SpoutContext
 from txtopo.topology.consumed_inputs import ConsumedInputs
+from txtopo.topology.filled_committers import cannot_backfill
 
 CUT_S = 0.25
 """A call of `cut` ends after about this many seconds, so that the first batches need not wait for the fingerprints of
@@ -64,6 +65,8 @@ class Planner:
     """Metadata by spout of the highest committed txid that is not a redo."""
     committers: Sequence[CommitterComponent] = ()
     """They say whether the contribution of a batch can be reversed."""
+    phases: Mapping[str, int] = field(default_factory=dict)
+    """Of the committers: only those of the processing phase can be filled (R32)."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The configuration of the topology, for the spouts."""
     last_txid: int = 0
@@ -114,6 +117,7 @@ class Planner:
         self._discarded = {plan.txid: plan for plan in discarded}
         for plan in uncommitted:
             self._check_known(plan, self.metadata(plan))
+            self._check_filled(plan)
             self._chain.append(plan)
         self._sources.open()
         self._is_open = True
@@ -170,6 +174,16 @@ class Planner:
                     next_command=f"put spout {name} back until batch {plan.txid} is committed, then start `txtopo run` "
                     f"again",
                 )
+
+    def _check_filled(self, plan: Plan) -> None:
+        if plan.committer is not None and cannot_backfill(self.committers, self.phases, plan.committer) is not None:
+            raise Halted(
+                f"batch {plan.txid} of {self.lead.topology} is planned to count batch {plan.backfills} into committer "
+                f"{plan.committer}, which the topology no longer has as it was",
+                txid=plan.txid,
+                next_command=f"put committer {plan.committer} back until batch {plan.txid} is committed, then start "
+                "`txtopo run` again",
+            )
 
     def cut(
         self,
@@ -267,6 +281,8 @@ class Planner:
         if self._unrecorded:
             again = self.cut(action.first_txid, 0, last_txid=action.last_txid, attempts=action.attempts)
             return PlansCut(plans=again.plans, exhausted=False, sizes=again.sizes)
+        if isinstance(action.redo, Backfill):
+            return self._backfill(action, action.redo)
         redo = action.redo
         try:
             chain = self.ledger.redo_chain(redo.txid)
@@ -280,18 +296,59 @@ class Planner:
                 redo=redo, refused=f"batch {redo.txid} cannot be recomputed: committer {keeper} keeps no contributions"
             )
         try:
-            plan = self._plan_redo(action, choice.base)
+            plan = self._plan_redo(action, redo, choice.base)
         except BatchDataError as error:
             return RedoCut(redo=redo, refused=f"batch {redo.txid} cannot be planned again: {error}")
         self._unrecorded.append(plan)
         self._record((plan,))
         return RedoCut(redo=redo, plan=plan)
 
-    def _plan_redo(self, action: CutRedo, base: LedgerBatch) -> Plan:
+    def _plan_redo(self, action: CutRedo, redo: Redo, base: LedgerBatch) -> Plan:
         """Plan the same inputs as they are now, under a new txid. The position of the sources does not change."""
         self._check_open()
         metadata = self._sources.redo(self.metadata(plan_of(base)))
-        return self._compose(action.first_txid, metadata, redo_of=base.txid, order_id=action.redo.order_id)
+        return self._compose(action.first_txid, metadata, kind="redo", redo_of=base.txid, order_id=action.redo.order_id)
+
+    def _backfill(self, action: CutRedo, backfill: Backfill) -> RedoCut:
+        """Plan the next batch that the committer lacks, or find why it is not counted, or that there is none (R32)."""
+        self._check_open()
+        why = cannot_backfill(self.committers, self.phases, backfill.committer)
+        found = self.ledger.lacking(backfill.committer, backfill.above, backfill.planned) if why is None else None
+        if found is None:
+            return RedoCut(redo=backfill, refused=why)
+        base = None if found.plan is None else read_plan(found.plan, f"plan {found.txid} in Postgres")
+        why = choose_backfill(backfill, found, base)
+        if why is None and base is not None:
+            try:
+                plan = self._plan_backfill(action, backfill, base)
+            except BatchDataError as error:
+                why = f"batch {found.txid} is not counted: {error}"
+            else:
+                self._unrecorded.append(plan)
+                self._record((plan,))
+                return RedoCut(redo=backfill, plan=plan, named=found.txid)
+        return RedoCut(redo=backfill, refused=why, named=found.txid)
+
+    def _plan_backfill(self, action: CutRedo, backfill: Backfill, base: Plan) -> Plan:
+        """Plan the same inputs with the same content, and the fields that are declared now. Raises BatchDataError if an
+        input has other content: the committers would have counted different batches.
+        """
+        before = self.metadata(base)
+        metadata = self._sources.redo(before)
+        then, now = self._sources.inputs(before), self._sources.inputs(metadata)
+        for spout, inputs in then.items():
+            kept = {(one.path, one.fingerprint) for one in now.get(spout, ())}
+            for one in inputs:
+                if (one.path, one.fingerprint) not in kept:
+                    raise BatchDataError(f"{one.path} has changed since the batch was committed", component=spout)
+        return self._compose(
+            action.first_txid,
+            metadata,
+            kind="backfill",
+            backfills=base.txid,
+            committer=backfill.committer,
+            order_id=backfill.order_id,
+        )
 
     def _without_contributions(self) -> str | None:
         """Name of a committer whose contributions cannot be reversed; None if there is none."""
@@ -371,7 +428,7 @@ class Planner:
 
     def _before(self) -> Mapping[str, Metadata]:
         """Metadata by spout of the plan that the next one follows (R12)."""
-        inputs = [plan.metadata for plan in (*self._chain, *self._unrecorded) if plan.redo_of is None]
+        inputs = [plan.metadata for plan in (*self._chain, *self._unrecorded) if plan.is_input]
         return inputs[-1] if inputs else (self.last_metadata or {})
 
     def _go_back(self, first_txid: int, last_txid: int, attempts: Mapping[int, int]) -> None:
@@ -384,8 +441,8 @@ class Planner:
         if gone or (self._unrecorded and self._unrecorded[0].txid != first_txid):
             gone += self._unrecorded
             self._recuts.use_up(gone)  # Z6: unconfirmed plans may exist in ZooKeeper too
-            self._discarded |= {plan.txid: plan for plan in gone if plan.redo_of is None}
-            self._sources.plan_again([plan.metadata for plan in gone if plan.redo_of is None])
+            self._discarded |= {plan.txid: plan for plan in gone if plan.is_input}
+            self._sources.plan_again([plan.metadata for plan in gone if plan.is_input])
             self._unrecorded.clear()
             self._sizes.clear()
             self._refused = None
@@ -393,14 +450,14 @@ class Planner:
         self._discarded = {txid: plan for txid, plan in self._discarded.items() if txid > last_txid}
         kept = [plan for plan in self._chain if plan.txid < first_txid]
         committed = [plan for plan in kept if plan.txid <= last_txid]
-        needed = [*committed[-1:], *[plan for plan in committed if plan.redo_of is None][-1:]]
+        needed = [*committed[-1:], *[plan for plan in committed if plan.is_input][-1:]]
         self._chain = [plan for plan in kept if plan.txid > last_txid or plan in needed]
 
-    def _compose(
-        self, txid: int, metadata: Mapping[str, Metadata], *, redo_of: int | None = None, order_id: int | None = None
-    ) -> Plan:
-        """The next plan; it chains to the last one. Its size is taken from the metadata at hand: once these are in
-        Postgres, it could only be known while Postgres answers.
+    def _compose(self, txid: int, metadata: Mapping[str, Metadata], *, kind: str = "cut", **of_order: Any) -> Plan:
+        """The next plan; it chains to the last one. `of_order` has what an order adds to it.
+
+        Its size is taken from the metadata at hand: once these are in Postgres, it could only be known while Postgres
+        answers.
         """
         self._sizes[txid] = self._bytes_of({name: value for name, value in metadata.items() if not is_idle(value)})
         before = next(reversed([*self._chain, *self._unrecorded]), None)
@@ -410,9 +467,8 @@ class Planner:
             txid=txid,
             previous_digest=self.last_digest if before is None else before.digest,
             metadata=metadata,
-            kind="cut" if redo_of is None else "redo",
-            redo_of=redo_of,
-            order_id=order_id,
+            kind=kind,
+            **of_order,
             cut=max(self._attempts.get(txid, 0), self._recuts.first_attempt(txid)),
         )
         return self._parts.moved_to_table(plan)

@@ -81,6 +81,7 @@ def make_leader(
         last_digest=leadership.last_digest,
         last_metadata=leadership.last_metadata,
         committers=topology.committers,
+        phases=topology.phases,
         config=topology.config,
         last_txid=leadership.last_txid,
         opaque=rules.opaque,
@@ -89,7 +90,10 @@ def make_leader(
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
         for name in new_committers(leadership.last_txid, leadership.description, topology):
-            services.say(f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on")
+            services.say(
+                f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on, and "
+                f"txtopo backfill {topology.name} {name} counts the batches before"
+            )
         single = topology.single_commits
         found = None if single is not None or rules.opaque else _single_commits(services)
         if found is not None:

@@ -7,10 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqlalchemy import Connection
+
 from txtopo.config import Settings
 from txtopo.core.values import IN_FOLDER
 from txtopo.errors import ConfigurationError, Fenced, Halted, PostgresUnavailable, TxtopoError
 from txtopo.operating import orders
+from txtopo.operating.backfills import BackfillFollower
 from txtopo.operating.last_run import with_last_run
 from txtopo.operating.orders import Followed, NewOrder, OrderFollower, OrderOpenError, RefusedError
 from txtopo.reports.model import TopologyStatus, how_to_run
@@ -65,7 +68,9 @@ def carry_out(
     settings, say = operator.settings, operator.say
     dsn = str(settings.dsn)
     with reading(dsn) as connection:
-        teller = OrderFollower(connection, order.topology, txids, say)
+        teller: Callable[[Connection], None] = OrderFollower(connection, order.topology, txids, say)
+        if order.committer is not None:
+            teller = BackfillFollower(order.topology, order.committer, say)
     placed = orders.place(dsn, order)
     if not placed.is_new and order.reason and placed.reason != order.reason:
         operator.warn(

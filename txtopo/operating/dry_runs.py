@@ -25,8 +25,8 @@ METADATA_CHARS_MAX = 500
 
 _MIRRORED = """select max(txid) as txid from txtopo.plan where topology = :topology"""
 _QUARANTINED = """
-select txid from txtopo.ledger where topology = :topology and state = 'quarantined' and redo_of is null order by txid
-  limit 100000
+select txid from txtopo.ledger where topology = :topology and state = 'quarantined' and redo_of is null
+   and backfills is null order by txid limit 100000
 """
 _OPEN = """
 select request_id as order_id, arguments from txtopo.request

@@ -78,11 +78,14 @@ class NewOrder:
     txids: tuple[int, ...] = ()
     """The batches that it concerns; empty if its kind concerns the whole topology."""
     reason: str | None = None
+    committer: str | None = None
+    """The committer that a backfill fills."""
 
     @property
     def arguments(self) -> str:
         """The JSON that is stored in the order's row."""
-        return json.dumps({"txids": list(self.txids)} if self.txids else {})
+        committer = {} if self.committer is None else {"committer": self.committer}
+        return json.dumps({**({"txids": list(self.txids)} if self.txids else {}), **committer})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

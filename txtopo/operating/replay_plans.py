@@ -66,6 +66,12 @@ class Replay:
         return tuple(sorted({item.counts_as for item in self.batches if item.counts_as is not None}))
 
     @property
+    def recomputed(self) -> tuple[int, ...]:
+        """The batches that a recompute redoes: for a backfill the batch that it counted, whose redo replaces both."""
+        backfills = {item.batch.txid: item.batch.backfills for item in self.batches}
+        return tuple(sorted({backfills.get(txid) or txid for txid in self.txids}))
+
+    @property
     def tables(self) -> Mapping[str, str]:
         """Committer -> target table."""
         return {name: table for item in self.batches for name, table in item.batch.targets.items()}

@@ -146,7 +146,7 @@ def _unusable(topology: Topology, batch: BatchDetail) -> str | None:
         return (
             f"it was planned by {', '.join(sorted(batch.metadata))}; the topology now has {', '.join(sorted(spouts))}"
         )
-    if recorded != committers:
+    if not recorded <= committers:  # one that was added later has not counted it, and a backfill has only one
         return (
             f"it was committed by {', '.join(sorted(recorded))}; the topology now has {', '.join(sorted(committers))}"
         )
@@ -172,6 +172,8 @@ def _differences(
     later = []
     for component in topology.committers:
         name = component.name
+        if name not in recorded:
+            continue
         if topology.phases[name] != PROCESSING:
             later.append(name)
         else:

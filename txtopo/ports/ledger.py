@@ -18,6 +18,8 @@ from txtopo.core.values import (
     EdgeCount,
     Failure,
     Fence,
+    Filled,
+    Lacking,
     Lead,
     LedgerBatch,
     Left,
@@ -205,6 +207,11 @@ class LedgerSession(Protocol):
     def read_redone(self, txid: int) -> Redone | None:
         """Return the state of the batch that this one redoes, and which applied batch has redone it already; None if it
         is not in the ledger.
+        """
+
+    def read_filled(self, txid: int, committer: str) -> Filled | None:
+        """Return the state of the batch that this one counts into a committer, and which batch has its rows there
+        already; None if it is not applied (R32).
         """
 
     def finish(self, totals: LedgerTotals) -> None:
@@ -413,6 +420,11 @@ class Ledger(Protocol):
     def redo_chain(self, txid: int) -> Sequence[LedgerBatch]:
         """Return the batch and every batch in the ledger that redoes it, directly or through another redo, in txid
         order; empty if it is not in the ledger. Raises Halted if retention has removed one of the plans.
+        """
+
+    def lacking(self, committer: str, above: int, planned: Sequence[int]) -> Lacking | None:
+        """Return the lowest applied batch above `above`, not in `planned`, that is in effect and that this committer
+        lacks: it has counted neither the batch itself nor a backfill of it (R32). None if there is none.
         """
 
     def batches_after(self, txid: int) -> Sequence[LedgerBatch]:

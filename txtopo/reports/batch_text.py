@@ -66,6 +66,8 @@ def _batch_head(batch: BatchDetail) -> list[str]:
         lines.append(_line("reason", ledger.reason))
     if batch.redo_of:
         lines.append(_line("redoes", f"batch {batch.redo_of}"))
+    if batch.backfills:
+        lines.append(_line("backfills", f"batch {batch.backfills}, into committer {batch.committer}"))
     for link in batch.redone_as:
         lines.append(_line("redone as", f"batch {link.txid}, {link.state}"))
     if batch.plan_problem:

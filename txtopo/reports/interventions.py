@@ -55,6 +55,12 @@ def txids_of(arguments: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(txid for txid in found if isinstance(txid, int)) if isinstance(found, list) else ()
 
 
+def committer_of(arguments: Mapping[str, Any]) -> str | None:
+    """Return the committer that an order names, from its arguments."""
+    found = arguments.get("committer") if isinstance(arguments, Mapping) else None
+    return found if isinstance(found, str) else None
+
+
 def redos_of(connection: Connection, topology: str, txid: int, last_txid: int) -> tuple[RedoLink, ...]:
     """Return the batches that redo this one: those in the ledger, then those planned."""
     links = [RedoLink(**row) for row in rows(connection, report_statements.REDOS, topology=topology, txid=txid)]

@@ -96,6 +96,8 @@ class OpenOrder:
     kind: OrderKind
     txids: tuple[int, ...]
     """The txids that the order names; empty if it concerns the whole topology."""
+    committer: str | None = None
+    """The committer that a backfill fills."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +412,9 @@ class BatchDetail:
     redo_of: int | None
     """The batch that this one redoes, according to its ledger row or its plan."""
     redone_as: tuple[RedoLink, ...]
+    backfills: int | None = None
+    """The batch that it counts into `committer` alone."""
+    committer: str | None = None
     """Batches that redo this one, in txid order."""
     rejected_rows: tuple[RejectedRecord, ...]
     """As many as requested; the ledger row counts all."""

@@ -17,7 +17,15 @@ from txtopo.core import limits
 from txtopo.errors import ConfigurationError, PostgresUnavailable, TxtopoError
 from txtopo.reports import report_statements
 from txtopo.reports.inputs import failed_inputs, files_in, inputs_of_attempts, with_files
-from txtopo.reports.interventions import actions_about, dead_letters, orders_about, redos_of, rejected_rows, txids_of
+from txtopo.reports.interventions import (
+    actions_about,
+    committer_of,
+    dead_letters,
+    orders_about,
+    redos_of,
+    rejected_rows,
+    txids_of,
+)
 from txtopo.reports.list_batches import Span, list_batches, one, open_state, rows, tried_states
 from txtopo.reports.model import (
     ORDERS_NAMED_MAX,
@@ -170,6 +178,8 @@ def read_batch(
             row["committer"]: row["target"] for row in rows(connection, report_statements.TARGETS, topology=topology)
         },
         redo_of=ledger["redo_of"] if ledger else redo_of(plan["bytes"]) if plan else None,
+        backfills=ledger["backfills"] if ledger else None,
+        committer=ledger["committer"] if ledger else None,
         redone_as=redos_of(connection, topology, txid, fence["last_txid"]),
         rejected_rows=rejected_rows(connection, topology, txid, rejects),
         dead_letters=dead_letters(connection, topology, txid, rejects),
@@ -234,7 +244,12 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         failed_runs=runs["failed_runs"],
         failed_runs_total=runs["failed_runs_total"],
         open_orders=tuple(
-            OpenOrder(order_id=order["order_id"], kind=order["kind"], txids=txids_of(order["arguments"]))
+            OpenOrder(
+                order_id=order["order_id"],
+                kind=order["kind"],
+                txids=txids_of(order["arguments"]),
+                committer=committer_of(order["arguments"]),
+            )
             for order in orders
         ),
         **own_words,

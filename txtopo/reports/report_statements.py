@@ -45,7 +45,8 @@ with recursive filled (txid) as (
   is not null)
 select count(*) as holes, (array_agg(l.txid order by l.txid))[1:cast(:named as integer)] as hole_txids
   from txtopo.ledger l
- where l.topology = :topology and l.state = 'quarantined' and l.redo_of is null and l.txid not in (select txid from
+ where l.topology = :topology and l.state = 'quarantined' and l.redo_of is null
+   and to_jsonb(l) ->> 'backfills' is null and l.txid not in (select txid from
  filled)
 """
 """A quarantined redo is not a hole: the batch that it redoes is one, or has its effect."""
@@ -108,9 +109,10 @@ select f.last_txid, t.application, case when t.state = 'halted' then t.halted_tx
 LEDGER_ROW = """
 select case state when 'applied' then 'committed' else state end as state, attempt, epoch, cut, read, rejected,
   dead_lettered, reason,
-       redo_of, committed_at, planned_at, encode(digest, 'hex') as digest, encode(code_hash, 'hex') as code_hash,
+       redo_of, (to_jsonb(l) ->> 'backfills')::bigint as backfills, to_jsonb(l) ->> 'committer' as committer,
+       committed_at, planned_at, encode(digest, 'hex') as digest, encode(code_hash, 'hex') as code_hash,
        encode(seal, 'hex') as seal
-  from txtopo.ledger where (topology, txid) = (:topology, :txid) and txid > 0
+  from txtopo.ledger l where (topology, txid) = (:topology, :txid) and txid > 0
 """
 
 PLAN = """

@@ -27,7 +27,7 @@ Fold = Literal["add", "min", "max"]
 FOLDS: Mapping[AggregateKind, Fold] = {"sum": "add", "count": "add", "min": "min", "max": "max"}
 
 
-Later = Literal["recompute", "audit by key", "trace"]
+Later = Literal["recompute", "audit by key", "trace", "backfill"]
 LATER: tuple[Later, ...] = get_args(Later)
 """What can be done with committed batches: redo them, recount each key from the source, name the batches of a row."""
 

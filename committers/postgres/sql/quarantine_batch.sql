@@ -4,8 +4,8 @@
 update txtopo.attempt set state = 'cancelled', ended_at = clock_timestamp()
 where topology = %(topology)s and txid = %(txid)s and attempt = %(attempt)s and state = 'begun';
 with row as (
-  insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, cut, code_hash, redo_of, state, reason, committers, planned_at)
-  values (%(topology)s, %(txid)s, %(txid)s - 1, %(prev_digest)s, %(digest)s, %(incarnation)s, %(epoch)s, %(attempt)s, %(cut)s, %(code_hash)s, %(redo_of)s,
+  insert into txtopo.ledger (topology, txid, prev_txid, prev_digest, digest, incarnation, epoch, attempt, cut, code_hash, redo_of, backfills, committer, state, reason, committers, planned_at)
+  values (%(topology)s, %(txid)s, %(txid)s - 1, %(prev_digest)s, %(digest)s, %(incarnation)s, %(epoch)s, %(attempt)s, %(cut)s, %(code_hash)s, %(redo_of)s, %(backfills)s, %(backfills_into)s,
           'quarantined', %(reason)s, 0, (select created_at from txtopo.plan where topology = %(topology)s and txid = %(txid)s and cut = %(cut)s))
   returning 1),
 fence as (

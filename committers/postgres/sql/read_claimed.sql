@@ -1,4 +1,4 @@
--- What a new leader needs besides the fence row: last digest, the plan of the highest txid that is not a redo, the
+-- What a new leader needs besides the fence row: last digest, the plan of the highest txid that read new input, the
 -- cluster, the last description.
 select l.digest,
        newest.txid,
@@ -7,6 +7,6 @@ select l.digest,
        (select t.description::text from txtopo.topology t where t.topology = l.topology),
        l.epoch
 from txtopo.ledger l
-left join lateral (select n.txid, n.cut, n.digest from txtopo.ledger n where n.topology = l.topology and n.redo_of is null and n.txid > 0
+left join lateral (select n.txid, n.cut, n.digest from txtopo.ledger n where n.topology = l.topology and n.redo_of is null and n.backfills is null and n.txid > 0
                    order by n.txid desc limit 1) newest on true
 where l.topology = %(topology)s and l.txid = %(last_txid)s

@@ -83,7 +83,7 @@ def checked(
         for spout, value in metadata.items()
         for file in value.get("files", ())
     ]
-    row = SimpleNamespace(txid=1, state="applied", redo_of=None, read=read, rejected=0, code_hash=CODE)
+    row = SimpleNamespace(txid=1, state="applied", redo_of=None, backfills=None, read=read, rejected=0, code_hash=CODE)
     return findings, source.check(row, SimpleNamespace(bytes=plan.bytes, txid=1), files, [], [])
 
 

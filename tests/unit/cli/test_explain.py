@@ -117,11 +117,11 @@ Tables:
 
 What can be done with committed batches:
   counts: none of these
-    no recompute, audit by key, trace: contributions=False keeps nothing of a batch
+    no recompute, audit by key, trace, backfill: contributions=False keeps nothing of a batch
   kept: none of these
-    no recompute, audit by key, trace: only its own code knows what it writes
+    no recompute, audit by key, trace, backfill: only its own code knows what it writes
   later: none of these
-    no recompute, audit by key, trace: only its own code knows what it writes
+    no recompute, audit by key, trace, backfill: only its own code knows what it writes
 """  # noqa: E501
 
 FRAMES = """

@@ -103,8 +103,8 @@ def test_explain_says_what_can_be_done_with_committed_batches(tmp_path: Path) ->
     """And why the rest cannot."""
     shown = explain_text(explained(visits(tmp_path), Settings(), WavesExplained.refused(None)))
     assert shown.splitlines()[-4:] == [
-        "  visits: recompute",
+        "  visits: recompute, backfill",
         "    no audit by key: its rows are compared with what was committed, by batch",
         "    no trace: column txid of public.visits says the batch of a row",
-        "  people: recompute, audit by key, trace",
+        "  people: recompute, audit by key, trace, backfill",
     ]

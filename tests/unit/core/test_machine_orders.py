@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.machines import Hand, chain, plan, ready, started
+from tests.kit.machines import Hand, chain, plan, ready, redo_in, started
 from txtopo.core.events import (
     Answer,
     Cancel,
@@ -260,7 +260,7 @@ class TestRedo:
 
         (cut,) = hand.of(CutRedo)
 
-        assert (cut.first_txid, cut.redo.txid, cut.redo.kind) == (8, 3, "redrive")
+        assert (cut.first_txid, redo_in(cut).txid, redo_in(cut).kind) == (8, 3, "redrive")
         assert hand.of(Cut) == []
 
     def test_the_batches_of_a_recompute_are_planned_one_after_the_other(self) -> None:
@@ -271,7 +271,7 @@ class TestRedo:
         hand.tell(RedoCut(redo=first.redo, plan=plan(8)))
 
         (second,) = hand.of(CutRedo)
-        assert (second.first_txid, second.redo.txid) == (9, 5)
+        assert (second.first_txid, redo_in(second).txid) == (9, 5)
 
     def test_the_order_is_answered_when_the_last_of_them_is_committed(self) -> None:
         hand = Hand(last_txid=7, plans=())
@@ -329,7 +329,7 @@ class TestRedo:
 
         hand.tick(60)
 
-        assert [cut.redo.txid for cut in hand.of(CutRedo)] == [3]
+        assert [redo_in(cut).txid for cut in hand.of(CutRedo)] == [3]
 
     def test_uncommitted_redos_are_named_so_that_none_is_planned_twice(self) -> None:
         hand = Hand(last_txid=7)
@@ -398,14 +398,14 @@ class TestWithoutNewInput:
         """The input is at its end and every batch committed, and the order is owed all the same."""
         hand = Hand(7, cut=False)
         order(hand, "redrive", 3)
-        first = [cut.redo.txid for cut in hand.of(CutRedo)]
+        first = [redo_in(cut).txid for cut in hand.of(CutRedo)]
         hand.tell(Checkpointed(last_txid=7, keep_from=1))
 
         hand.tell(CutFailed(store=store, message="away"))
 
         assert (first, hand.state.ended, hand.of(CutRedo)) == ([3], None, [])
         hand.tick(31)
-        assert [cut.redo.txid for cut in hand.of(CutRedo)] == [3]
+        assert [redo_in(cut).txid for cut in hand.of(CutRedo)] == [3]
 
     def test_a_run_does_not_end_while_an_order_is_open(self) -> None:
         hand = Hand(cut=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.kit.machines import started
+from tests.kit.machines import redo_in, started
 from tests.unit.core.test_machine_opaque import OpaqueHand, three
 from txtopo.core.events import (
     Cancel,
@@ -154,7 +154,7 @@ class TestOrders:
         assert (hand.of(CutRedo), hand.last_cut) == ([], (1, {1: 1, 2: 1}))
         hand.cut(1)
         (cut,) = hand.of(CutRedo)
-        assert (cut.first_txid, cut.redo.txid, dict(cut.attempts)) == (2, 1, {2: 1})
+        assert (cut.first_txid, redo_in(cut).txid, dict(cut.attempts)) == (2, 1, {2: 1})
 
     def test_a_redo_never_takes_the_txid_of_input_that_was_planned_before(self) -> None:
         """Its input would have no txid any more, and nobody would miss it."""

@@ -408,4 +408,5 @@ def test_a_committer_that_is_added_says_from_where_it_counts(folder: Path) -> No
         assert driver.run().kind == "finished"
     last_txid = stores.postgres.topologies["orders"].fence.last_txid
     said = [[line for line in driver.said if "is new" in line] for driver in again]
-    assert said == [[f"committer s is new: it counts from batch {last_txid + 1} on"], []]
+    words = f"committer s is new: it counts from batch {last_txid + 1} on, and txtopo backfill orders s counts the"
+    assert said == [[f"{words} batches before"], []]
