@@ -8,6 +8,7 @@ bounded, and tuples with many different keys leave as groups of one, which costs
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,6 +36,8 @@ HELD_ROWS_MAX = 65_536
 """Maximum number of groups that are held; if there are more, they are merged."""
 HELD_BYTES_MAX = 16 * 2**20
 """The same in bytes; also the maximum size of tuples that wait."""
+SCHEMAS_KEPT = 64
+"""Number of schemas of groups that a process keeps."""
 
 
 class PartialGroups:
@@ -43,7 +46,7 @@ class PartialGroups:
     def __init__(self, partial: PartialCount, fields: Fields, *, share: int = 1) -> None:
         """`share`: as many of these share the memory of one."""
         self._rows_max, self._bytes_max = HELD_ROWS_MAX // share, HELD_BYTES_MAX // share
-        self._schema = arrow_schema(Fields(partial.columns(fields)))
+        self._schema = _schema_of(partial, fields)
         """The columns of a group."""
         self._partial = partial
         self._waiting: list[pa.RecordBatch] = []
@@ -149,6 +152,12 @@ class PartialGroups:
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
         return folded(groups, len(self._partial.sources), self._partial.folds)
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT)
+def _schema_of(partial: PartialCount, fields: Fields) -> pa.Schema:
+    """Return the columns of a group: each part of a batch asks for them."""
+    return arrow_schema(Fields(partial.columns(fields)))
 
 
 def tuples_in(groups: pa.RecordBatch) -> int:

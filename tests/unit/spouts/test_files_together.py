@@ -14,6 +14,7 @@ from txtopo.errors import BatchDataError
 from txtopo.spouts import file_parts
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.csv import ranges, values
+from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.csv.values import Decoder
 
 ROWS = [("a", 1), ("b", 2), ("c", 3)]
@@ -136,3 +137,12 @@ def _after_reading(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable
         return data
 
     monkeypatch.setattr(LocalFile, "read", read)
+
+
+def test_nobody_changes_a_format_by_its_layout() -> None:
+    """It is made once, and each batch asks for it."""
+    found = Csv(columns=["a", "b"], header=False)
+    for value in found.layout().values():
+        if isinstance(value, list):
+            value.append("more")
+    assert found.layout() == Csv(columns=["a", "b"], header=False).layout()

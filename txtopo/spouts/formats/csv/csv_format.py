@@ -102,16 +102,17 @@ class Csv(Format):
             empty_is_null=empty_is_null,
         )
         self._spellings.check()
-
-    def layout(self) -> Mapping[str, Any]:
-        """Return the settings; of those that the first release did not have, only the ones that are not the usual."""
-        return {
+        self._layout: Mapping[str, Any] = {
             "delimiter": self._dialect.delimiter,
             "null_values": list(self._dialect.null_values),
             **self._columns.layout(),
             **self._spellings.layout(),
             **self._dialect.layout(),
         }
+
+    def layout(self) -> Mapping[str, Any]:
+        """Return the settings; of those that the first release did not have, only the ones that are not the usual."""
+        return {name: [*value] if isinstance(value, list) else value for name, value in self._layout.items()}
 
     def check(self, fields: Fields) -> None:
         self._columns.check_fields(fields)
