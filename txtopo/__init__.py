@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.spouts.kafka_spout import KafkaSpout
+    from txtopo.spouts.table_spout import TableSpout
     from txtopo.spouts.tail_spout import TailSpout
     from txtopo.topology.builder import TopologyBuilder
     from txtopo.topology.class_style import ClassTopology
@@ -106,6 +107,7 @@ _HOMES = {
     "RunSettings": "txtopo.run_settings",
     "Spec": "txtopo.topology.specs",
     "StoreUnavailable": "txtopo.errors",
+    "TableSpout": "txtopo.spouts.table_spout",
     "TailSpout": "txtopo.spouts.tail_spout",
     "Topology": "txtopo.topology.components",
     "TopologyBuilder": "txtopo.topology.builder",
@@ -148,6 +150,7 @@ __all__ = [
     "RunSettings",
     "Spec",
     "StoreUnavailable",
+    "TableSpout",
     "TailSpout",
     "Topology",
     "TopologyBuilder",

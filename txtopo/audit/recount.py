@@ -19,6 +19,7 @@ from txtopo.audit.range_files import LostError, OtherBytesError, planned_lines, 
 from txtopo.audit.readers.kafka_reader import NoRangeError, RangeReader
 from txtopo.audit.readers.known_readers import RANGE_READERS, READERS, PlannedReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, NotDecodedError, Read, TooLongError
+from txtopo.audit.readers.table_reader import OtherRangeError
 from txtopo.audit.readers.text_values import WIDE
 from txtopo.audit.recount_rejects import Judged, Kept, KeptReject
 from txtopo.audit.unpacking import DamagedError, NoDecoderError
@@ -181,6 +182,8 @@ class _Recounter:
             self._count(name, reader.read(name, span), reader.unit)
         except NoRangeError as error:
             raise UnreadableError(str(error)) from error
+        except OtherRangeError as error:
+            raise ChangedError(str(error)) from error
         self.recounted.files += 1
 
     def _count(self, path: str, reads: Iterator[Read], unit: Unit) -> None:

@@ -171,6 +171,9 @@ PART_BYTES = 64 * 1024 * 1024
 KAFKA_RECORDS_PER_BATCH = 100_000
 KAFKA_WAIT_S = 0.5
 """A batch of Kafka offsets that is not full waits for more so long."""
+TABLE_ROWS_PER_BATCH = 200_000
+TABLE_BYTES_PER_BATCH = 64 * 1024 * 1024
+"""Of the rows of a table, as JSON."""
 
 METADATA_KEPT_TXIDS = 10
 METADATA_KEPT_S = 60.0

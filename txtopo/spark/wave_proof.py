@@ -5,6 +5,7 @@ from __future__ import annotations
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.known_formats import is_own
 from txtopo.spouts.kafka_spout import KafkaSpout
+from txtopo.spouts.table_spout import TableSpout
 from txtopo.spouts.tail_spout import TailSpout
 from txtopo.spouts.text_spout import TextSpout
 from txtopo.topology.components import Spout, Topology
@@ -38,6 +39,6 @@ def is_apart_by_construction(topology: Topology, *, foreign: str | None = None) 
 
 
 def _is_known(spout: Spout) -> bool:
-    if type(spout) is KafkaSpout:  # Its values are read by their layout, so always by txtopo's code.
+    if type(spout) in (KafkaSpout, TableSpout):  # Values are read by their layout, so always by txtopo's code.
         return True
     return isinstance(spout, FileSpout | TailSpout) and type(spout) in _SPOUTS and is_own(spout.format)

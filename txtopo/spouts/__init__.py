@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PartitionedEmitter,
         PartitionedTransactionalSpout,
     )
+    from txtopo.spouts.table_spout import TableSpout
     from txtopo.spouts.tail_spout import TailSpout
     from txtopo.spouts.text_spout import TextSpout
     from txtopo.spouts.transactional import Coordinator, Emitter, EmitterContext, TransactionalSpout
@@ -45,6 +46,7 @@ _HOMES = {
     "Spout": "txtopo.topology.components",
     "SpoutContext": "txtopo.topology.components",
     "SpoutOutputCollector": "txtopo.spouts.acked_spout",
+    "TableSpout": "txtopo.spouts.table_spout",
     "TailSpout": "txtopo.spouts.tail_spout",
     "TextSpout": "txtopo.spouts.text_spout",
     "TransactionalSpout": "txtopo.spouts.transactional",
@@ -69,6 +71,7 @@ __all__ = [
     "Spout",
     "SpoutContext",
     "SpoutOutputCollector",
+    "TableSpout",
     "TailSpout",
     "TextSpout",
     "TransactionalSpout",

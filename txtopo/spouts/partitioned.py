@@ -55,7 +55,8 @@ class RangeCoordinator(Protocol):
     """What coordinator halves with numbered and with named partitions have in common.
 
     Optional methods, asked for if they are there: `is_exhausted()` returns False in a `--once` run that is to continue
-    although no partition has input now; `ready_in_s()` returns the seconds after which it is worth asking again.
+    although no partition has input now; `ready_in_s()` returns the seconds after which it is worth asking again;
+    `range_again(partition, metadata)` returns the metadata of the same range for a redo, as the source is now.
     """
 
     def next_range(self, partition: Any, last: Any) -> Any:
@@ -306,7 +307,18 @@ class PartitionedCoordinating:
         return self._last
 
     def initialize_redo(self, metadata: Metadata) -> Metadata:
-        return {**metadata, **self._settings}
+        again = getattr(self._user, "range_again", None)
+        if again is None:
+            return {**metadata, **self._settings}
+        entries = []
+        for at, entry in enumerate(metadata["partitions"]):
+            if "range" in entry:
+                partition = partition_of(metadata, at)
+                with errors_of(self._spout, f"range_again of partition {partition}"):
+                    found = again(partition, entry["range"])
+                entry = {**entry, "range": stored_metadata(found, f"metadata of partition {partition}", self._spout)}
+            entries.append(entry)
+        return {**metadata, **self._settings, "partitions": entries}
 
     def is_exhausted(self) -> bool:
         user = getattr(self._user, "is_exhausted", None)

@@ -1,0 +1,421 @@
+"""TableSpout on a real Postgres: each committed row is in exactly one batch, whatever transactions overlap."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections import Counter
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+
+from tests.kit.audited import run_batches, select
+from tests.kit.audits import Audited, findings
+from tests.kit.pages import DOCS
+from tests.kit.tables import ORDERS, VARIABLE, add, coordinator_of, opened, orders, planned, range_of, rows_of, run
+from txtopo import CountCommitter, TopologyBuilder
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError
+from txtopo.local.processes import wait_until
+from txtopo.spouts import table_spout
+from txtopo.spouts.table import table_coordinator
+from txtopo.topology.components import Tally, Topology
+
+
+@pytest.fixture
+def shop(database: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database with a table of orders."""
+    monkeypatch.setenv(VARIABLE, database)
+    run(database, ORDERS)
+    return database
+
+
+def ids(rows: list[tuple[object, ...]]) -> list[object]:
+    return [row[0] for row in rows]
+
+
+def test_rows_of_a_transaction_that_ends_late_are_not_passed_over(shop: str) -> None:
+    """Order 1 is committed after order 2. Who reads `id > last` has 2 and never sees 1."""
+    spout = orders()
+    coordinator = coordinator_of(spout)
+    with opened(shop) as late:
+        add(late, "late")
+        run(shop, "insert into orders (shop, price) values ('early', 2)")
+        last = run(shop, "select max(id) from orders")[0][0]
+        assert not coordinator.is_ready()
+        late.commit()
+    assert run(shop, "select id from orders where id > %s", last) == []
+    assert ids(rows_of(spout, planned(coordinator))) == [1, 2]
+    assert not coordinator.is_ready()
+
+
+def test_no_row_of_many_writers_is_lost_or_comes_twice(shop: str) -> None:
+    """Writers with savepoints and rollbacks, whose transactions overlap, while batches are planned all the time."""
+    spout = orders(max_rows=37)
+
+    def write(seed: int) -> None:
+        chance = random.Random(seed)
+        with opened(shop) as connection, connection.cursor() as cursor:
+            for _ in range(25):
+                add(connection, "first")
+                cursor.execute("savepoint s")
+                add(connection, "second", chance.randrange(1, 6))
+                if chance.random() < 0.3:
+                    cursor.execute("rollback to savepoint s")
+                connection.rollback() if chance.random() < 0.1 else connection.commit()
+
+    writers = [threading.Thread(target=write, args=(seed,)) for seed in range(6)]
+    for writer in writers:
+        writer.start()
+    coordinator = coordinator_of(spout)
+    batches: list[Metadata] = []
+    read: list[object] = []
+    while True:
+        over = not any(writer.is_alive() for writer in writers)
+        if coordinator.is_ready():
+            batches.append(coordinator.initialize_transaction(len(batches) + 1, batches[-1] if batches else None))
+            read += ids(rows_of(spout, batches[-1]))
+        elif over:
+            break
+    assert Counter(read) == Counter(ids(run(shop, "select id from orders")))
+    assert all(len(rows_of(spout, one)) <= 37 for one in batches)
+    ends = [range_of(one)["to"] for one in batches]
+    assert [range_of(one)["from"] for one in batches] == [None, *ends[:-1]]
+
+
+def test_a_large_transaction_is_cut_by_the_key_and_read_in_pieces(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of one transaction have one id; batches and pieces end at a key, and tile."""
+    monkeypatch.setattr(table_spout, "PIECE_ROWS", 30)
+    run(shop, "insert into orders (shop, price) select 's', n from generate_series(1, 250) n")
+    spout = orders(max_rows=100)
+    coordinator = coordinator_of(spout)
+    batches: list[Metadata] = []
+    while len(batches) < 3:
+        batches.append(planned(coordinator, batches[-1] if batches else None, len(batches) + 1))
+    assert not coordinator.is_ready()
+    assert [[part["rows"] for part in range_of(one)["parts"]] for one in batches] == [
+        [30, 30, 30, 10],
+        [30, 30, 30, 10],
+        [30, 20],
+    ]
+    assert [row for one in batches for row in ids(rows_of(spout, one))] == list(range(1, 251))
+    (part, *_) = spout.parts(batches[1])
+    position = spout.locate(batches[1], part, 3)
+    assert position is not None
+    assert (position.position, position.raw) == (
+        "public.orders, row 4",
+        '{"id": "104", "shop": "s", "price": "104.00"}',
+    )
+    by_bytes = orders(max_bytes=1)
+    assert ids(rows_of(by_bytes, planned(coordinator_of(by_bytes)))) == [1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update orders set price = price + 1 where id = 2",
+        "delete from orders where id = 2",
+        "insert into orders (shop, price, written_by) values ('forged', 1, '3')",
+        "update orders set shop = repeat('x', 100000)",
+    ],
+)
+def test_rows_that_are_not_as_planned_fail_the_batch(shop: str, change: str) -> None:
+    """A changed, deleted or added row is never counted in place of the planned ones; a redo plans what is there."""
+    run(shop, "insert into orders (shop, price) select 's', n from generate_series(1, 5) n")
+    spout = orders()
+    coordinator = coordinator_of(spout)
+    batch = planned(coordinator)
+    before = rows_of(spout, batch)
+    assert rows_of(spout, batch) == before
+    run(shop, change)
+    tally = Tally()
+    with pytest.raises(BatchDataError, match=r"orders: rows were changed, deleted or added .* planned with 5 rows"):
+        rows_of(spout, batch, tally)
+    assert tally.read == 0
+
+    again = coordinator.initialize_redo(batch)
+    assert len(rows_of(spout, again)) == run(shop, "select count(*) from orders")[0][0]
+    assert [range_of(one)["to"] for one in (batch, again)] == [range_of(batch)["to"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "words"),
+    [
+        ("create table t (id bigint primary key)", {}, r"there is no column 'written_by' .*: alter table public.t add"),
+        ("create table t (id bigint primary key, written_by bigint)", {}, "type int8, not xid8: alter table"),
+        (
+            "create table t (id bigint primary key, written_by xid8 not null)",
+            {},
+            "alter column written_by set default pg_current_xact_id",
+        ),
+        (
+            "create table t (id bigint primary key, written_by xid8 default pg_current_xact_id())",
+            {},
+            "alter column written_by set not null",
+        ),
+        (
+            "create table t (id bigint primary key, written_by xid8 not null default pg_current_xact_id())",
+            {},
+            r"create index on public.t \(written_by, id\)",
+        ),
+        ("create table t (id bigint, written_by xid8)", {}, "it has no primary key"),
+        ("create table t (id bigint unique)", {"key": "id"}, "alter column id set not null"),
+        ("create table t (id bigint not null)", {"key": "id"}, r"create unique index on public.t \(id\)"),
+        ("create view t as select 1::bigint as id", {}, "it is a view"),
+        ("create unlogged table t (id bigint primary key)", {}, "set logged"),
+        ("create table t (id bigint primary key); create table c () inherits (t)", {}, "child tables by inheritance"),
+        ("create table t (id bigint primary key) partition by hash (id)", {"settled": "xmin"}, "has no xmin"),
+        (
+            "create table t (id uuid primary key)",
+            {},
+            "column 'id' has type uuid, declared bigint: declare it as string",
+        ),
+        ("create table t (at bigint primary key)", {}, "there is no column 'id'; it has at"),
+        ("select 1", {}, "t: there is no such table"),
+    ],
+)
+def test_a_table_that_cannot_be_read_exactly_once_is_refused(
+    shop: str, made: str, settings: dict[str, object], words: str
+) -> None:
+    """With the statement after which it can."""
+    run(shop, made)
+    with pytest.raises(BatchDataError, match=words):
+        coordinator_of(orders(table="t", fields="id bigint", **settings)).is_ready()
+
+
+def test_the_statements_of_a_refusal_are_enough(shop: str) -> None:
+    """Done one after the other, they lead to a table that is read; rows from before are in the first batch."""
+    run(shop, "create table t (id bigint not null); insert into t values (1), (2)")
+    spout = orders(table="t", fields="id bigint", key="id")
+    for _ in range(3):
+        try:
+            batch = planned(coordinator_of(spout))
+            break
+        except BatchDataError as refusal:
+            run(shop, str(refusal).split(": ", 2)[2].replace("create index on", "create index if not exists i on"))
+    assert ids(rows_of(spout, batch)) == [1, 2]
+
+
+def test_xmin_needs_no_column_and_says_when_it_means_nothing_any_more(shop: str) -> None:
+    """VACUUM FULL keeps it. A table whose rows were written again halts before they come a second time."""
+    run(shop, "create table t (id bigint primary key); insert into t values (1), (2)")
+    spout = orders(table="t", fields="id bigint", settled="xmin")
+    coordinator = coordinator_of(spout)
+    first = planned(coordinator)
+    assert ids(rows_of(spout, first)) == [1, 2]
+    with opened(shop) as connection:
+        connection.rollback()
+        connection.autocommit = True
+        connection.cursor().execute("vacuum full t")
+    run(shop, "insert into t values (3)")
+    second = planned(coordinator, first, 2)
+    assert ids(rows_of(spout, second)) == [3]
+    assert ids(rows_of(spout, first)) == [1, 2]
+
+    run(shop, "alter table t alter column id type numeric")
+    with pytest.raises(BatchDataError, match="was rewritten, or emptied"):
+        coordinator_of(spout, previous=second).is_ready()
+
+
+VALUES: tuple[tuple[str, str, str | None, object], ...] = (
+    ("integer", "bigint", "-7", -7),
+    ("numeric", "decimal(10,2)", "1.50", Decimal("1.50")),
+    ("numeric", "decimal(10,2)", "NaN", None),
+    ("float8", "double", "1e300", 1e300),
+    ("float4", "float", "0.5", 0.5),
+    ("boolean", "boolean", "t", True),
+    ("date", "date", "2026-02-03", date(2026, 2, 3)),
+    ("date", "date", "infinity", None),
+    ("timestamptz", "timestamp", "2026-02-03 04:05:06.789+02", datetime(2026, 2, 3, 2, 5, 6, 789000, UTC)),
+    ("timestamp", "timestamp_ntz", "2026-02-03 04:05", datetime(2026, 2, 3, 4, 5)),
+    ("timestamp", "timestamp_ntz", "0044-03-15 00:00 BC", None),
+    ("bytea", "binary", "\\x00ff", b"\x00\xff"),
+    ("text", "string", 'a "quoted",\n\\.\r line', 'a "quoted",\n\\.\r line'),
+    ("text", "string", "", ""),
+    ("jsonb", "string", '{"a": [1, "ä"]}', '{"a": [1, "ä"]}'),
+    ("uuid", "string", "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000a"),
+    ("integer[]", "string", "{1,NULL}", "{1,NULL}"),
+)
+
+
+def test_values_are_those_of_the_table_or_the_row_is_rejected(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each type by tasks and audit: the value exactly, or a rejected row with its key, which the audit rejects, too."""
+    monkeypatch.setenv(VARIABLE, audited.dsn)
+    columns = [f"c{number}" for number in range(len(VALUES))]
+    made = ", ".join(f"{name} {value[0]}" for name, value in zip(columns, VALUES, strict=True))
+    run(
+        audited.dsn,
+        f'create table t (k text collate "C", n int, {made}, written_by xid8 not null default pg_current_xact_id(), '
+        "primary key (k, n)); create index on t (written_by, k, n)",
+    )
+    for number, (name, (_, _, text, _)) in enumerate(zip(columns, VALUES, strict=True)):
+        run(audited.dsn, f"insert into t (k, n, {name}) values ('key', %s, %s)", number, text)
+    declared = ", ".join(f"{name} {value[1]}" for name, value in zip(columns, VALUES, strict=True))
+    spout = orders(table="t", fields=f"n int, {declared}", rejected_max=1)
+    tally = Tally()
+    rows = rows_of(spout, planned(coordinator_of(spout)), tally)
+    good = [number for number, value in enumerate(VALUES) if value[3] is not None]
+    assert [(row[0], row[1 + row[0]]) for row in rows] == [(number, VALUES[number][3]) for number in good]
+    rejected = [number for number, value in enumerate(VALUES) if value[3] is None]
+    assert [(one.line, one.unit, one.reason.split(":")[0]) for one in tally.rejects] == [
+        (number + 1, "row", f"k key, n {number}") for number in rejected
+    ]
+
+    builder = TopologyBuilder("orders")
+    builder.set_spout("rows", spout)
+    committer = CountCommitter("counts", [columns[-1]], count="rows")
+    builder.set_committer_bolt("counted", committer).fields_grouping("rows", [columns[-1]])
+    assert run_batches(audited.dsn, builder.build()) == 1
+    code, report = audited.audit()
+    assert (code, report["findings"], report["verdict"]) == (0, [], "MATCH")
+
+
+def test_the_audit_reads_the_rows_again(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MATCH while they are as they were; MISMATCH for a changed, added or wrongly counted one; UNVERIFIED for a deleted
+    one, and where the database is not known.
+    """
+    monkeypatch.setenv(VARIABLE, audited.dsn)
+    run(audited.dsn, ORDERS)
+    for _ in range(3):
+        run(audited.dsn, "insert into orders (shop, price) select 's' || n % 2, n from generate_series(1, 5) n")
+    builder = TopologyBuilder("orders")
+    builder.set_spout("rows", orders(max_rows=4))
+    committer = CountCommitter("order_totals", ["shop"], count="orders", sums={"price": "turnover"})
+    builder.set_committer_bolt("totals", committer).fields_grouping("rows", ["shop"])
+    assert run_batches(audited.dsn, builder.build()) == 4
+    assert select(audited.dsn, "select shop, orders, turnover from order_totals order by shop") == [
+        ("s0", 6, Decimal("18.00")),
+        ("s1", 9, Decimal("27.00")),
+    ]
+    code, report = audited.audit()
+    assert (code, report["findings"], report["verdict"]) == (0, [], "MATCH")
+    plans = str(select(audited.dsn, "select convert_from(bytes, 'UTF8') from txtopo.plan"))
+    assert "postgresql://" not in plans
+
+    forge = "insert into orders (shop, price, written_by) values ('forged', 1, '3')"
+    for change, undo, verdict, words in (
+        ("update orders set price = 9 where id = 1", "update orders set price = 1 where id = 1", "MISMATCH", "changed"),
+        (forge, "delete from orders where shop = 'forged'", "MISMATCH", "had been passed"),
+        (
+            "update order_totals_contribution set orders = orders + 1 where txid = 1 and shop = 's1'",
+            "update order_totals_contribution set orders = orders - 1 where txid = 1 and shop = 's1'",
+            "MISMATCH",
+            "contributed",
+        ),
+        ("delete from orders where id = 1", "select 1", "UNVERIFIED", "were deleted or moved"),
+    ):
+        audited.plant(change)
+        _, report = audited.audit()
+        assert report["verdict"] == verdict
+        assert words in str(findings(report, verdict))
+        audited.plant(undo)
+
+    monkeypatch.delenv(VARIABLE)
+    _, report = audited.audit()
+    assert f"set {VARIABLE}" in str(findings(report, "UNVERIFIED"))
+
+
+def test_the_example_of_the_page_counts(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/tables.md: the statements make the table, and the topology counts its rows."""
+    page = (DOCS / "tables.md").read_text(encoding="utf-8")
+    made = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    run(audited.dsn, "create schema shop; create table shop.orders (id bigint primary key, shop text, price numeric)")
+    run(audited.dsn, made[0])
+    run(audited.dsn, "insert into shop.orders values (1, 'a', 1.10), (2, 'b', 2.25), (3, 'a', 0.05)")
+    monkeypatch.setenv("SHOP_DSN", audited.dsn)
+    names: dict[str, Topology] = {}
+    exec(block, names)
+
+    assert run_batches(audited.dsn, names["topology"]) == 1
+    assert select(audited.dsn, "select shop, orders, turnover from orders_by_shop order by shop") == [
+        ("a", 2, Decimal("1.15")),
+        ("b", 1, Decimal("2.25")),
+    ]
+
+
+def test_a_role_that_may_only_read_the_table_is_enough(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SELECT on the table; without it, or where a policy hides rows, it is said so and nothing is read."""
+    run(shop, "insert into orders (shop, price) values ('s', 1)")
+    role = f"reader_{shop.rsplit('/', 1)[1]}"
+    monkeypatch.setenv(VARIABLE, shop.replace("//postgres@", f"//{role}@"))
+    spout = orders()
+    run(shop, f"create role {role} login")
+    try:
+        with pytest.raises(PermissionError, match="permission denied"):
+            planned(coordinator_of(spout))
+        run(shop, f"grant select on orders to {role}")
+        batch = planned(coordinator_of(spout))
+        assert ids(rows_of(spout, batch)) == [1]
+        run(shop, "alter table orders enable row level security")
+        with pytest.raises(PermissionError, match="row-level security"):
+            rows_of(spout, batch)
+    finally:
+        run(shop, f"drop owned by {role}; drop role {role}")
+
+
+def test_a_table_or_a_server_that_is_another_one_halts(shop: str) -> None:
+    """Dropped and made again; ids that went back; another server, unless it is said that nothing was lost."""
+    run(shop, "insert into orders (shop, price) values ('s', 1)")
+    spout, other = orders(), orders(on_other_server="continue")
+    first = planned(coordinator_of(spout))
+    run(shop, "insert into orders (shop, price) values ('s', 2)")
+
+    def after(**change: object) -> Metadata:
+        return {**first, "partitions": [{"range": {**range_of(first), **change}}]}
+
+    foreign = after(server="7/1")
+    with pytest.raises(BatchDataError, match=r"planned on server 7/1 .* on_other_server='continue'"):
+        coordinator_of(spout).initialize_transaction(2, foreign)
+    assert ids(rows_of(other, planned(coordinator_of(other, previous=foreign), foreign, 2))) == [2]
+    ahead = after(to={"id": str(2**40)})
+    with pytest.raises(BatchDataError, match="transaction ids went back"):
+        coordinator_of(spout).initialize_transaction(2, ahead)
+    with pytest.raises(BatchDataError, match="planned with settled='xid8:written_by', now it is 'xmin'"):
+        coordinator_of(orders(settled="xmin")).initialize_transaction(2, first)
+    run(shop, "drop table orders; " + ORDERS)
+    with pytest.raises(BatchDataError, match="was dropped and made again"):
+        coordinator_of(spout).initialize_transaction(2, first)
+
+
+def test_a_run_with_an_end_has_what_was_settled_when_it_began(shop: str) -> None:
+    """Rows that come later belong to the next run, as do those of a transaction that is open."""
+    spout = orders(max_rows=1)
+    run(shop, "insert into orders (shop, price) values ('s', 1), ('s', 2)")
+    coordinator = coordinator_of(spout, once=True)
+    first = planned(coordinator)
+    run(shop, "insert into orders (shop, price) values ('s', 3)")
+    second = planned(coordinator, first, 2)
+    assert ids(rows_of(spout, first) + rows_of(spout, second)) == [1, 2]
+    assert not coordinator.is_ready()
+    assert coordinator.is_exhausted()
+    assert ids(rows_of(spout, planned(coordinator_of(spout, once=True, previous=second), second, 3))) == [3]
+
+
+def test_the_first_batch_may_begin_at_the_end(shop: str) -> None:
+    """With start='latest' it is empty and marks the place; what comes then is in the second."""
+    run(shop, "insert into orders (shop, price) values ('s', 1)")
+    spout = orders(start="latest")
+    coordinator = coordinator_of(spout)
+    first = planned(coordinator)
+    assert rows_of(spout, first) == []
+    run(shop, "insert into orders (shop, price) values ('s', 2)")
+    assert ids(rows_of(spout, planned(coordinator, first, 2))) == [2]
+
+
+def test_who_holds_rows_back_is_shown(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that is open for long, in whatever table, delays all rows after it: the operator learns which."""
+    monkeypatch.setattr(table_coordinator, "HELD_S", 0.0)
+    said: list[str] = []
+    coordinator = coordinator_of(orders(), said)
+    with opened(shop) as holder:
+        add(holder, "open")
+        run(shop, "insert into orders (shop, price) values ('s', 1)")
+        assert wait_until(lambda: coordinator.is_ready() or bool(said), 30)
+        pid = holder.info.backend_pid
+        holder.rollback()
+    assert f"rows wait for an older transaction to end: process {pid} of database" in said[-1]

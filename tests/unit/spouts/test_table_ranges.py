@@ -1,0 +1,121 @@
+"""Where a range of a table may begin, when it is settled, which arguments are refused, what errors mean."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txtopo import TableSpout
+from txtopo.errors import BatchDataError, ConfigurationError, TopologyError
+from txtopo.spouts.table.database import TableDatabase, database_of, said_by_server
+from txtopo.spouts.table.row_ranges import (
+    OtherServerError,
+    OtherTableError,
+    RowPlace,
+    Settled,
+    Settling,
+    check_xmin,
+    settled_by,
+)
+
+FIELDS = "id bigint"
+SECRET = "s3cret-canary"
+
+
+@given(st.integers(0, 100), st.integers(0, 100), st.booleans())
+def test_a_place_is_settled_when_no_transaction_before_it_is_open(at: int, horizon: int, within: bool) -> None:
+    """The horizon itself may be open: a place within its transaction is not settled, one before it is."""
+    place = RowPlace(at, ("1",) if within else None)
+    still_open = range(horizon, 300)
+    before = range(at + 1) if within else range(at)
+    assert place.is_settled(horizon) == (not {*before} & {*still_open})
+    assert RowPlace.of(place.stored) == place
+
+
+def test_a_horizon_is_used_when_the_disk_has_what_is_below() -> None:
+    """At the start of a page the next position is after its header."""
+    assert Settling(9, 500).is_on_disk(500)
+    assert not Settling(9, 500).is_on_disk(499)
+    assert Settling(9, 8192 + 24).is_on_disk(8192)
+    assert not Settling(9, 8192 + 80).is_on_disk(8192)
+    assert not Settling(9, 8193 + 24).is_on_disk(8193)
+
+
+def test_xmin_is_refused_where_it_is_not_the_whole_id() -> None:
+    """After 4 billion transactions."""
+    check_xmin("t", Settled(None), 2**32 - 1)
+    check_xmin("t", Settled("written_by"), 2**40)
+    with pytest.raises(OtherTableError, match="xmin has 32 bits"):
+        check_xmin("t", Settled(None), 2**32)
+    assert not issubclass(OtherServerError, OtherTableError)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TableSpout("", FIELDS), "'' is no name of a table"),
+        (lambda: TableSpout("t", FIELDS, settled="id"), "settled 'id' is neither"),
+        (lambda: TableSpout("t", FIELDS, settled="xid8:"), "settled 'xid8:' is neither"),
+        (lambda: TableSpout("t", FIELDS, key=[]), r"key \[\] is neither"),
+        (lambda: TableSpout("t", FIELDS, key=["a", "a"]), "is neither a column nor a list of different"),
+        (lambda: TableSpout("t", FIELDS, dsn_env="A", service="a"), "give one of them"),
+        (lambda: TableSpout("t", FIELDS, service="a b"), "'a b' is no name of a service"),
+        (lambda: TableSpout("t", FIELDS, start="now"), "start 'now' is neither"),  # type: ignore[arg-type]
+        (lambda: TableSpout("t", FIELDS, max_rows=0), "max_rows 0 is not"),
+        (lambda: TableSpout("t", FIELDS, max_bytes=True), "max_bytes True is not"),
+        (lambda: TableSpout("t", FIELDS, on_other_server="go"), "on_other_server 'go' is"),  # type: ignore[arg-type]
+        (lambda: TableSpout("t", FIELDS, rejected_max=2), "rejected_max 2 is not"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(make: Callable[[], TableSpout], words: str) -> None:
+    """Each in words that name it."""
+    with pytest.raises(TopologyError, match=words):
+        make()
+
+
+def test_a_connection_string_is_never_in_what_is_stored_or_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in tasks, plans and descriptions, and not in the words of a string that cannot be read or reached."""
+    dsn = f"postgresql://ann:{SECRET}@127.0.0.1:1/shop"
+    with pytest.raises(TopologyError) as refused:
+        TableSpout("t", FIELDS, dsn_env=dsn)
+    monkeypatch.setenv("SHOP_DSN", dsn)
+    spout = TableSpout("t", FIELDS, dsn_env="SHOP_DSN")
+    kept: list[Any] = [pickle.dumps(spout), spout.describe(), spout._planned_settings(), refused.value]
+    with pytest.raises(TimeoutError, match="cannot be reached") as away:
+        spout.database.connect()
+    kept.append(away.value)
+    for wrong in (f"password={SECRET} {SECRET}", f"postgresql://ann:{SECRET}@[x", f"nope={SECRET}"):
+        monkeypatch.setenv("SHOP_DSN", wrong)
+        with pytest.raises(ConfigurationError, match="SHOP_DSN is no connection string") as unread:
+            spout.database.connect()
+        kept += [unread.value, unread.value.__cause__]
+    assert all(SECRET not in str(one) for one in kept)
+    monkeypatch.delenv("SHOP_DSN")
+    with pytest.raises(ConfigurationError, match="set SHOP_DSN to a connection string on every host"):
+        spout.database.connect()
+    assert database_of(None, None) == TableDatabase("TXTOPO_TABLE_DSN")
+    assert settled_by("xmin") == Settled(None)
+
+
+class Said(Exception):
+    """An error of the client."""
+
+    def __init__(self, pgcode: str | None) -> None:
+        super().__init__(f"words of {pgcode}\nmore")
+        self.pgcode = pgcode
+
+
+def test_what_the_server_says_is_sorted_by_who_is_at_fault() -> None:
+    """Unreachable or busy: wait. Not allowed: the rights. Anything else: the batch."""
+
+    for code in (None, "08006", "40001", "53300", "55P03", "57014"):
+        assert isinstance(said_by_server(Said(code), "t"), TimeoutError)
+    assert isinstance(said_by_server(Said("42501"), "t"), PermissionError)
+    error = said_by_server(Said("42703"), "t")
+    assert isinstance(error, BatchDataError)
+    assert str(error) == "t: the database says: words of 42703"

@@ -1,0 +1,1 @@
+"""The source table: which rows a batch has, how they are read, and how they become fields."""

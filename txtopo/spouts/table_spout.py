@@ -1,0 +1,213 @@
+"""TableSpout: rows of a Postgres table, exactly once; a batch is a range of transaction ids, cut by the key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from txtopo.core.fields import Fields, parse_fields
+from txtopo.core.limits import REJECTED_MAX, TABLE_BYTES_PER_BATCH, TABLE_ROWS_PER_BATCH
+from txtopo.core.plan import Metadata
+from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
+from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
+from txtopo.spouts.table.database import TableDatabase, database_of
+from txtopo.spouts.table.row_ranges import settled_by
+from txtopo.topology.components import Position, SpoutContext, Tally
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "table"
+"""The kind of the layout in plans."""
+PIECE_ROWS = 50_000
+PIECE_BYTES = 16 * 1024 * 1024
+"""A task reads at most this many rows, and this many bytes and one row more; it has them in memory."""
+
+
+class TableSpout(PartitionedTransactionalSpout):
+    """Reads the rows of a Postgres table to which rows are added, each once, as soon as no older transaction is open.
+
+    >>> TableSpout("shop.orders", "id bigint, price decimal(10,2)").fields.names
+    ('id', 'price')
+    """
+
+    described_as = "table"
+
+    def __init__(
+        self,
+        table: str,
+        fields: str | Fields,
+        *,
+        settled: str = "xid8:written_by",
+        key: str | Sequence[str] | None = None,
+        dsn_env: str | None = None,
+        service: str | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        max_rows: int = TABLE_ROWS_PER_BATCH,
+        max_bytes: int = TABLE_BYTES_PER_BATCH,
+        on_other_server: Literal["halt", "continue"] = "halt",
+        rejected_max: float = REJECTED_MAX,
+    ) -> None:
+        """`table` is the name of a table as SQL has it, with its schema or found by the search path. `fields` are
+        columns.
+
+        `settled` says how a row tells which transaction wrote it: `"xid8:COLUMN"` names a column of type `xid8` whose
+        default is `pg_current_xact_id()`, with an index on it and the key; `"xmin"` is the system column, which needs
+        no column and reads the whole table for each batch. `key` has the columns of a unique key, by default those of
+        the primary key.
+
+        The connection string is in the environment variable `dsn_env` (TXTOPO_TABLE_DSN) of each host, or in the
+        service `service` of libpq; nothing of it is in a plan. With `start="latest"` the first batch begins after what
+        is there when it is planned. A batch has at most `max_rows` rows, and at most `max_bytes` bytes or one row.
+        If the server is another one than in the last plan, the topology halts, unless `on_other_server` says that no
+        transaction was lost. A batch fails if more than the share `rejected_max` (0 to 1) of its rows is rejected.
+
+        Raises TopologyError for an invalid value.
+        """
+        if not isinstance(table, str) or not 0 < len(table) <= 200 or not table.isprintable():
+            raise TopologyError(f"TableSpout: {table!r} is no name of a table")
+        self.table: str = table
+        self.fields: Fields = parse_fields(fields)
+        self.settled: str = str(settled_by(settled))
+        self.key: tuple[str, ...] | None = _key(key)
+        self.database: TableDatabase = database_of(dsn_env, service)
+        if start not in ("earliest", "latest"):
+            raise TopologyError(f"TableSpout: start {start!r} is neither 'earliest' nor 'latest'")
+        self.start = start
+        self.max_rows: int = _count("max_rows", max_rows)
+        self.max_bytes: int = _count("max_bytes", max_bytes)
+        if on_other_server not in ("halt", "continue"):
+            raise TopologyError(f"TableSpout: on_other_server {on_other_server!r} is neither 'halt' nor 'continue'")
+        self.on_other_server = on_other_server
+        if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
+            raise TopologyError(f"TableSpout: rejected_max {rejected_max!r} is not a share from 0 to 1")
+        self.rejected_max: float = float(rejected_max)
+
+    def _check_methods(self) -> None:
+        """Its methods are those of txtopo."""
+
+    def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> NamedCoordinator:
+        """Return the coordinator half."""
+        from txtopo.spouts.table.table_coordinator import TableCoordinator, TableCuts
+
+        cuts = TableCuts(
+            table=self.table,
+            database=self.database,
+            fields=self.fields,
+            settled=settled_by(self.settled),
+            key=self.key,
+            start=self.start,
+            on_other_server=self.on_other_server,
+            rows_max=self.max_rows,
+            bytes_max=self.max_bytes,
+            piece_rows=PIECE_ROWS,
+            piece_bytes=PIECE_BYTES,
+        )
+        return TableCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
+
+    def _planned_settings(self) -> Mapping[str, Any]:
+        return {"format": {"kind": KIND, "database": self.database.stored}, "schema": self.fields.ddl}
+
+    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
+        """Return one part for each piece of a range; a batch without rows has one part, which emits nothing."""
+        found = [
+            {"partition": at, "piece": piece}
+            for at, entry in enumerate(metadata["partitions"])
+            if "range" in entry
+            for piece in range(len(entry["range"]["parts"]))
+        ]
+        return found or [{"partition": None}]
+
+    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
+        from txtopo.spouts.arrow_types import arrow_schema
+
+        if part["partition"] is None:
+            return
+        chosen = chosen_columns(parse_fields(metadata["schema"]), self.fields)
+        keeper = Keeper(tally)
+        for emitted, _, _, _ in self._blocks(metadata, part):
+            keeper.keep(emitted)
+            if emitted.batch is not None and emitted.batch.num_rows:
+                yield (
+                    emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(self.fields))
+                )
+
+    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
+        """Read the part again and return the place of the row. Raises BatchDataError if its rows have changed."""
+        from txtopo.core.positions import told_position
+        from txtopo.spouts.reject_limit import shown_raw
+
+        if part["partition"] is None:
+            return None
+        left = number
+        for _, kept, first, raw_of in self._blocks(metadata, part):
+            if left < len(kept):
+                name = str(partition_of(metadata, part["partition"]))
+                position = told_position(name, first + kept[left] + 1, "row")
+                return Position(position=position, raw=shown_raw(raw_of(kept[left]), 300))
+            left -= len(kept)
+        return None
+
+    def _blocks(self, metadata: Metadata, part: Mapping[str, Any]) -> Iterator[tuple[Any, list[int], int, Any]]:
+        """Yield rows and rejects of each block, the places of its rows in it, how many rows of the batch are before it,
+        and what returns the text of a row; all by the plan (R12).
+        """
+        from txtopo.spouts.table.table_reading import read_piece
+        from txtopo.spouts.table.table_rows import BLOCK_ROWS, TableRows
+
+        if set(metadata["format"]) != {"kind", "database"}:
+            raise BatchDataError(
+                f"the batch was planned with {metadata['format']}, which this release cannot read: use the release "
+                f"that planned it",
+                component="spout",
+                fault="format of the plan unknown",
+                halts=True,
+            )
+        at, piece = part["partition"], part["piece"]
+        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
+        fields = parse_fields(metadata["schema"])
+        rows = TableRows(name, fields, planned["key"])
+        before = sum(one["rows"] for one in planned["parts"][:piece])
+        found = read_piece(self.database, name, planned, piece, fields.names)
+        for start in range(0, found.num_rows, BLOCK_ROWS):
+            block = found.slice(start, BLOCK_ROWS)
+            emitted, kept = rows.emit(block, before + start)
+            yield emitted, kept, before + start, lambda place, block=block: rows.raw(block, place)
+
+    def bytes_of(self, partition: Any, metadata: Any) -> int:
+        return sum(int(part["bytes"]) for part in metadata["parts"])
+
+    def warm_up(self) -> None:
+        import txtopo.spouts.table.table_reading
+        import txtopo.spouts.table.table_rows  # noqa: F401
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return a description; where the database is is no part of it."""
+        return {
+            "kind": KIND,
+            "table": self.table,
+            "fields": self.fields.ddl,
+            "settled": self.settled,
+            "key": None if self.key is None else list(self.key),
+            "start": self.start,
+            "max_rows": self.max_rows,
+            "max_bytes": self.max_bytes,
+            "on_other_server": self.on_other_server,
+            "rejected_max": self.rejected_max,
+        }
+
+
+def _key(key: object) -> tuple[str, ...] | None:
+    if key is None:
+        return None
+    found = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, list | tuple) else ()
+    if not found or not all(isinstance(name, str) and name for name in found) or len(set(found)) < len(found):
+        raise TopologyError(f"TableSpout: key {key!r} is neither a column nor a list of different columns")
+    return found
+
+
+def _count(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TopologyError(f"TableSpout: {name} {value!r} is not a whole number of 1 or more")
+    return value
