@@ -28,6 +28,7 @@ from txtopo.spark.wave_proof import is_apart_by_construction
 from txtopo.spark.waves import Waves, same_rows
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.kafka_spout import KafkaSpout
+from txtopo.spouts.table_spout import TableSpout
 from txtopo.spouts.text_spout import TextSpout
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Spout, Topology
@@ -498,6 +499,7 @@ def test_only_topologies_without_any_code_of_a_user_over_rows_are_apart_by_const
         topology_of(lines, committer=Keeping()),
         downstream_of_ids(),
         topology_of(KafkaSpout("t", "line string", value="string")),
+        topology_of(TableSpout("t", "line string")),
     ):
         assert is_apart_by_construction(apart)
         assert not is_apart_by_construction(apart, foreign="bolt bolt contains PythonUDF")

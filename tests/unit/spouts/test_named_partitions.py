@@ -182,6 +182,22 @@ def test_an_error_names_the_method_and_the_partition() -> None:
         spout.open_coordinator(context()).initialize_transaction(2, one)
 
 
+def test_a_half_may_plan_the_ranges_of_a_redo_as_the_source_is_now() -> None:
+    """Each range by its name; entries without one stay as they were, and the position of the source does not move."""
+
+    class Again(Logs):
+        def range_again(self, partition: str, metadata: Any) -> Any:
+            return [partition, *metadata]
+
+    coordinator = Again(a=["x"], b=[]).open_coordinator(context())
+    first = coordinator.initialize_transaction(1, None)
+    assert coordinator.initialize_redo(first)["partitions"] == [{"range": ["a", 0, 1]}, {"untouched": True}]
+    assert first["partitions"][0] == {"range": [0, 1]}
+    plain = Logs(a=["x"]).open_coordinator(context())
+    batch = plain.initialize_transaction(1, None)
+    assert plain.initialize_redo(batch) == batch
+
+
 @pytest.mark.parametrize("numbered", [False, True])
 def test_numbers_and_names_are_not_mistaken_for_each_other(numbered: bool) -> None:
     """A spout that has names instead of numbers from now on would begin anew without a word."""
