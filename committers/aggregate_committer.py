@@ -11,7 +11,7 @@ from txtopo.committers.table_names import IDENTIFIER_BYTES_MAX, check_columns, s
 from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType
 from txtopo.errors import TopologyError
 from txtopo.topology.committer_bolt import Aggregate, AggregateKind, Aggregation, CommitterBolt
-from txtopo.topology.event_windows import CELL_KINDS, Cell, TimeWindow, width_us
+from txtopo.topology.event_windows import CELL_KINDS, Cell, TimeWindow, check_zone, width_us
 
 KEYS_MAX = 30
 """An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
@@ -26,9 +26,30 @@ _UNORDERED_KINDS = frozenset({*FLOAT_KINDS, "binary"})
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 WINDOWS_SUFFIX = "_windows"
 """Of the view with sliding windows."""
+SLOT_START, SLOT_END = "slot_start", "slot_end"
+SESSIONS_SUFFIX = "_sessions"
+"""Of the view with sessions."""
 SLIDES_MAX = 1_000
 DISTINCT_SUFFIX = "_distinct"
 """Of the view with the numbers of distinct values."""
+
+
+class Sessions(NamedTuple):
+    """Columns from which sessions follow.
+
+    Time is cut into slots that are as wide as the gap. Rows of a key in one slot are always of one session, and rows of
+    two slots with another slot between them are only if it has rows, too: so the first and last time of each slot say
+    where sessions begin and end.
+    """
+
+    first: str = "first_time"
+    """Column of the table: the smallest time in the slot."""
+    last: str = "last_time"
+    """Column of the table: the largest time in the slot."""
+    start: str = "session_start"
+    """Column of the view: the smallest time in the session."""
+    end: str = "session_end"
+    """Column of the view: the largest time in the session, and the gap."""
 
 
 class Distinct(NamedTuple):
@@ -68,7 +89,14 @@ class AggregateCommitter(CommitterBolt):
     With `window`, a width such as `1 hour`, and `time`, a timestamp field, rows are grouped by their window of event
     time, too, in the columns `window_start` and `window_end`: each row in the one window that its time is in, whenever
     it arrives. Windows follow each other from 1970-01-01 00:00 UTC on. With `slide`, a width that divides `window`, the
-    table has a row for each slide, and the view `<table>_windows` a row for each window, a new one every slide.
+    table has a row for each slide, and the view `<table>_windows` a row for each window, a new one every slide. With
+    `zone`, such as `Europe/Berlin`, windows are local days, from midnight to midnight, and the columns have local
+    times.
+
+    With `gap`, a width such as `30 minutes`, and `time`, rows of a key are of one session as long as none is later than
+    the one before it by more than the gap. The view `<table>_sessions` has the sessions, with `session_start`, the
+    first time, and `session_end`, the last time and the gap. A late row may join two. The table has a row for each slot
+    of time as wide as the gap.
 
     `distinct` maps fields to columns of the view `<table>_distinct`, which has the table and how many different values
     a field has. The values of each key are in another table, `<table>_<column>`, with the number of their rows,
@@ -102,6 +130,8 @@ class AggregateCommitter(CommitterBolt):
         approximate: bool = False,
         window: str | None = None,
         slide: str | None = None,
+        zone: str | None = None,
+        gap: str | None = None,
         time: str | None = None,
         baseline: bool = False,
         contributions: bool = True,
@@ -133,8 +163,12 @@ class AggregateCommitter(CommitterBolt):
         """The window that is a key, or none."""
         self.slides = 1
         """Number of rows of the table that a window of the view is made of; 1: there is no view."""
-        if window is not None or slide is not None or time is not None:
-            self._set_window(window, slide, time)
+        self.sessions: Sessions | None = None
+        """Where sessions begin and end; None: they are not asked for."""
+        if gap is not None:
+            self._set_gap(gap, time, [window, slide, zone, baseline or None])
+        elif any(one is not None for one in (window, slide, zone, time)):
+            self._set_window(window, slide, time, zone)
         cell = None if not approximate else "cell" if "cell" not in self.keys else "cell_of_value"
         self.distinct: tuple[Distinct, ...] = tuple(
             Distinct(field, column, f"{self.name}_{column}", cell) for field, column in _pairs(distinct)
@@ -142,21 +176,25 @@ class AggregateCommitter(CommitterBolt):
         self.cells: tuple[Cell, ...] = ()
         """The cell of a sketch that is a key, in a part that keeps cells."""
         self._check_names()
-        self._parts = self._values_of_keys(window, time)
+        self._parts = self._values_of_keys(gap or slide or window, time)
 
     def parts(self) -> Mapping[str, CommitterBolt]:
         return self._parts
 
     def _values_of_keys(self, window: str | None, time: str | None) -> Mapping[str, CommitterBolt]:
-        if self.distinct and (self.slides > 1 or self.baseline):
-            why = "windows that slide share values" if self.slides > 1 else "the values of rows that exist are unknown"
-            raise TopologyError(f"{self}: distinct is not possible here: {why}")
+        if self.distinct and self.baseline:
+            raise TopologyError(
+                f"{self}: distinct is not possible with baseline: the values of rows that exist are unknown"
+            )
         found = {}
+        made = {name for one in self.windows for name in (one.start, one.end)} | set(self.sessions or ())
         for field, column, table, cell in self.distinct:
-            if f"_{column}" in (DISTINCT_SUFFIX, CONTRIBUTION_SUFFIX, WINDOWS_SUFFIX):
+            if f"_{column}" in (DISTINCT_SUFFIX, CONTRIBUTION_SUFFIX, WINDOWS_SUFFIX, SESSIONS_SUFFIX):
                 raise TopologyError(f"{self}: {table} is the name of another table; rename the column {column}")
             if field in self.keys:
                 raise TopologyError(f"{self}: {field} is a key, which has one value; distinct needs another field")
+            if field in made:
+                raise TopologyError(f"{self}: {field} is a column that txtopo makes; rename the field in a bolt")
             if len(f"{self.name}{DISTINCT_SUFFIX}") > IDENTIFIER_BYTES_MAX:
                 raise TopologyError(f"{self}: table name {self.name!r} is too long for its view")
             part = found[f"_{column}"] = AggregateCommitter(
@@ -167,6 +205,7 @@ class AggregateCommitter(CommitterBolt):
                 time=time,
                 contributions=self.contributions,
             )
+            part.windows = self.windows
             if cell:
                 part.cells = (Cell(field, cell),)
         return found
@@ -203,6 +242,8 @@ class AggregateCommitter(CommitterBolt):
             found = self._field(fields, one.field)
             if found.type.kind not in ("timestamp", "timestamp_ntz"):
                 raise TopologyError(f"{self}: time={one.field!r} is a {found.type}; windows need a timestamp")
+            if one.zone and found.type.kind == "timestamp_ntz":
+                raise TopologyError(f"{self}: time={one.field!r} is a timestamp_ntz, which has no zone: remove zone=")
         for cell in self.cells:
             if (of := self._field(fields, cell.field).type).kind not in CELL_KINDS:
                 raise TopologyError(f"{self}: {cell.field} is a {of}; only texts, binaries and integers are estimated")
@@ -217,7 +258,12 @@ class AggregateCommitter(CommitterBolt):
             "count": self.count,
             "aggregates": [list(one) for one in self.aggregates],
             "averages": [list(one) for one in self.averages],
-            **({"windows": [list(one) for one in self.windows], "slides": self.slides} if self.windows else {}),
+            **(
+                {"windows": [list(one if one.zone else one[:4]) for one in self.windows], "slides": self.slides}
+                if self.windows
+                else {}
+            ),
+            **({"sessions": list(self.sessions)} if self.sessions else {}),
             **({"distinct": [list(one[:3]) for one in self.distinct]} if self.distinct else {}),
             **({"cells": [list(one) for one in self.cells]} if self.cells else {}),
             "contributions": self.contributions,
@@ -226,7 +272,7 @@ class AggregateCommitter(CommitterBolt):
     def __repr__(self) -> str:
         return f"{_class(self)}({self.table!r})"
 
-    def _set_window(self, window: str | None, slide: str | None, time: str | None) -> None:
+    def _set_window(self, window: str | None, slide: str | None, time: str | None, zone: str | None) -> None:
         if window is None or time is None:
             raise TopologyError(f"{self}: a window needs its width and its time, e.g. window='1 hour', time='sold'")
         whole = step = width_us(str(self), "window", window)
@@ -237,10 +283,27 @@ class AggregateCommitter(CommitterBolt):
                     f"{self}: window={window!r} is not made of slides of {slide!r}: a window has a whole number of "
                     f"slides, at most {SLIDES_MAX:,}"
                 )
-        self.windows, self.slides = (TimeWindow(time, step, WINDOW_START, WINDOW_END),), whole // step
+        if zone is not None:
+            check_zone(str(self), zone, whole, step)
+        self.windows = (TimeWindow(time, step, WINDOW_START, WINDOW_END, zone or ""),)
+        self.slides = whole // step
         if self.slides > 1 and len(f"{self.name}{WINDOWS_SUFFIX}") > IDENTIFIER_BYTES_MAX:
             raise TopologyError(
                 f"{self}: table name {self.name!r} is too long for its view {self.name}{WINDOWS_SUFFIX}"
+            )
+
+    def _set_gap(self, gap: str, time: str | None, others: Sequence[object]) -> None:
+        if time is None or any(one is not None for one in others):
+            raise TopologyError(
+                f"{self}: a session needs its gap and its time, e.g. gap='30 minutes', time='seen', and has neither "
+                f"window, slide, zone nor baseline"
+            )
+        self.sessions = Sessions()
+        self.windows = (TimeWindow(time, width_us(str(self), "gap", gap), SLOT_START, SLOT_END),)
+        self.aggregates += (Aggregate("min", time, self.sessions.first), Aggregate("max", time, self.sessions.last))
+        if len(f"{self.name}{SESSIONS_SUFFIX}") > IDENTIFIER_BYTES_MAX:
+            raise TopologyError(
+                f"{self}: table name {self.name!r} is too long for its view {self.name}{SESSIONS_SUFFIX}"
             )
 
     def _check_aggregate(self, kind: AggregateKind, name: str, of: FieldType) -> None:
@@ -267,7 +330,8 @@ class AggregateCommitter(CommitterBolt):
             raise TopologyError(f"{self}: {len(self.keys) + len(self.windows)} keys, at most {KEYS_MAX} are possible")
         stored = (*(one.column for one in self.aggregates), *(one.column for one in self.averages))
         windows = (name for one in self.windows for name in (one.start, one.end))
-        columns = [*self.keys, *windows, self.count, *stored, *(one.column for one in self.distinct)]
+        sessions = () if self.sessions is None else (self.sessions.start, self.sessions.end)
+        columns = [*self.keys, *windows, *sessions, self.count, *stored, *(one.column for one in self.distinct)]
         twice = sorted({name for name in columns if columns.count(name) > 1})
         if twice:
             raise TopologyError(

@@ -10,6 +10,7 @@ from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_store import MemoryPostgres
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
+from txtopo.committers.memory.memory_views import Row, plain_rows, views_of
 from txtopo.committers.protocol.count_tables import Column, shape_of
 from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.committers.protocol.row_tables import (
@@ -60,6 +61,11 @@ class MemoryHalf(Protocol):
 
     def tables(self, committer: CommitterComponent) -> Sequence[str]:
         """Return the tables that must be plain for commit runs (R20)."""
+
+    def shown(self, store: MemoryPostgres, committer: CommitterComponent) -> Mapping[str, list[Row]]:
+        """Return the rows of its tables and views as column -> value, also of columns that a server would compute, by
+        schema and name; contributions and logs are not among them.
+        """
 
 
 def is_registered(store: MemoryPostgres, lead: Lead, name: str, table: str, columns: tuple[Column, ...]) -> bool:
@@ -125,6 +131,10 @@ class MemoryCount:
         shape = shape_of(committer)
         return (f"{shape.schema}.{shape.table}",)
 
+    def shown(self, store: MemoryPostgres, committer: CommitterComponent) -> Mapping[str, list[Row]]:
+        """See MemoryHalf."""
+        return views_of(committer, store.tables)
+
 
 class MemoryCode:
     """The half of a BatchCommitter: its statements are recorded."""
@@ -154,6 +164,10 @@ class MemoryCode:
     def tables(self, committer: CommitterComponent) -> Sequence[str]:
         """Return nothing: its batches are in no run."""
         return ()
+
+    def shown(self, store: MemoryPostgres, committer: CommitterComponent) -> Mapping[str, list[Row]]:
+        """Return nothing: its tables belong to the user."""
+        return {}
 
 
 class MemoryAppend:
@@ -185,6 +199,10 @@ class MemoryAppend:
     def tables(self, committer: CommitterComponent) -> Sequence[str]:
         """See MemoryHalf."""
         return (row_shape_of(committer).name,)
+
+    def shown(self, store: MemoryPostgres, committer: CommitterComponent) -> Mapping[str, list[Row]]:
+        """See MemoryHalf."""
+        return _shown(store, row_shape_of(committer).name)
 
 
 class MemoryUpsert:
@@ -222,6 +240,15 @@ class MemoryUpsert:
         """See MemoryHalf."""
         shape = upsert_shape_of(committer)
         return (shape.log.name, shape.name)
+
+    def shown(self, store: MemoryPostgres, committer: CommitterComponent) -> Mapping[str, list[Row]]:
+        """See MemoryHalf."""
+        return _shown(store, upsert_shape_of(committer).name)
+
+
+def _shown(store: MemoryPostgres, table: str) -> Mapping[str, list[Row]]:
+    names = [column.name for column in store.columns.get(table, ())]
+    return {table: plain_rows(names, store.tables.get(table, {}))}
 
 
 def _create(store: MemoryPostgres, table: str, columns: tuple[Column, ...]) -> None:

@@ -8,14 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.committers.aggregate_committer import WINDOWS_SUFFIX, AggregateCommitter, Distinct
+from txtopo.committers.aggregate_committer import (
+    SESSIONS_SUFFIX,
+    WINDOWS_SUFFIX,
+    AggregateCommitter,
+    Distinct,
+    Sessions,
+)
 from txtopo.committers.sql_names import average_of, averages_spelled, later, later_spelled, postgres_type, quoted
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import unreachable
 from txtopo.topology.committer_bolt import FOLDS, Fold
 from txtopo.topology.components import CommitterComponent
-from txtopo.topology.event_windows import MICROSECONDS
+from txtopo.topology.event_windows import MICROSECONDS, TimeWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,22 @@ class Sliding:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionsView:
+    """A view on a target whose rows are slots of time: a session is made of the rows of several."""
+
+    view: str
+    """Its name, in the schema of the target."""
+    seconds: int
+    """The gap, which is the width of a slot."""
+    slot: Column
+    """The key that is the start of a slot."""
+    named: Sessions
+    """Columns of the target and of the view."""
+    computed: tuple[Computed, ...]
+    """Further columns of the view."""
+
+
+@dataclass(frozen=True, slots=True)
 class TableShape:
     """The tables of a counting committer: names and columns."""
 
@@ -76,8 +98,10 @@ class TableShape:
     """Further columns of the target."""
     sliding: Sliding | None = None
     """The view with sliding windows; None: there is none."""
+    sessions: SessionsView | None = None
+    """The view with sessions; None: there is none."""
     distinct: tuple[Distinct, ...] = ()
-    """Numbers of distinct values, in a view with the columns of the target."""
+    """Numbers of distinct values, in a view with the columns of the target, or of its windows or sessions."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -104,9 +128,7 @@ def shape_of(component: CommitterComponent) -> TableShape:
     bolt = component.bolt_as(AggregateCommitter)
     fields: Fields = component.fields
     keys = tuple(Column(name, postgres_type(_type(fields, name)), _nullable(fields, name)) for name in bolt.keys)
-    keys += tuple(
-        Column(one.start, postgres_type(_type(fields, one.field)), _nullable(fields, one.field)) for one in bolt.windows
-    )
+    keys += tuple(Column(one.start, _window_type(one, fields), _nullable(fields, one.field)) for one in bolt.windows)
     keys += tuple(Column(one.column, "integer", _nullable(fields, one.field)) for one in bolt.cells)
     numbers = [Column(bolt.count, "bigint", False)]
     for kind, field, column in bolt.aggregates:
@@ -124,6 +146,7 @@ def shape_of(component: CommitterComponent) -> TableShape:
         tuple(numbers),
         _computed(bolt, fields, 1),
         _sliding(bolt, fields, keys),
+        _sessions(bolt, fields, keys),
         bolt.distinct,
     )
 
@@ -136,6 +159,15 @@ def _sliding(bolt: AggregateCommitter, fields: Fields, keys: Sequence[Column]) -
     return Sliding(f"{bolt.name}{WINDOWS_SUFFIX}", bolt.slides, seconds, keys[-1], computed)
 
 
+def _sessions(bolt: AggregateCommitter, fields: Fields, keys: Sequence[Column]) -> SessionsView | None:
+    if bolt.sessions is None:
+        return None
+    [slot] = bolt.windows
+    computed = tuple(one for one in _computed(bolt, fields, 1) if one.name != slot.end)
+    view = f"{bolt.name}{SESSIONS_SUFFIX}"
+    return SessionsView(view, slot.width_us // MICROSECONDS, keys[-1], bolt.sessions, computed)
+
+
 def _computed(bolt: AggregateCommitter, fields: Fields, slides: int) -> tuple[Computed, ...]:
     # Of exact numbers at each change: never a quotient that is added to.
     averages = (
@@ -145,7 +177,7 @@ def _computed(bolt: AggregateCommitter, fields: Fields, slides: int) -> tuple[Co
     ends = (
         Computed(one.end, kind, later(one.start, kind, seconds), (later_spelled(one.start, kind, seconds),))
         for one in bolt.windows
-        for kind in [postgres_type(_type(fields, one.field))]
+        for kind in [_window_type(one, fields)]
         for seconds in [slides * one.width_us // MICROSECONDS]
     )
     return (*averages, *ends)
@@ -168,6 +200,10 @@ def result_of_rows(committer: str, names: Sequence[str], rows: Sequence[Sequence
 
 def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
+
+
+def _window_type(window: TimeWindow, fields: Fields) -> str:
+    return postgres_type(window.source.type_of(_type(fields, window.field)))
 
 
 def _type(fields: Fields, name: str) -> FieldType:

@@ -9,20 +9,26 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's custom
 
 from tests.contracts.committer_contract import FIELDS, any_tuple, rebuilt
 from tests.contracts.executor_contract import CODE_HASH, plan_batches
 from tests.kit.fix_spark import executors_on
+from tests.kit.sessions import GAP, history, sessions_of
 from txtopo import AggregateCommitter, CountCommitter, FileSpout, TopologyBuilder
+from txtopo.audit.recount import _days
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Processed, TransactionAttempt
+from txtopo.errors import ConfigurationError
 from txtopo.ports import Assignment
 from txtopo.spark.executor import SparkExecutor
 from txtopo.spark.frames.aggregate import _key
+from txtopo.spark.session.time_zones import check_zones
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
@@ -114,6 +120,52 @@ def test_a_window_begins_where_the_tasks_and_spark_say(spark_session: SparkSessi
                 assert timedelta(0) <= value - start < timedelta(microseconds=one.width_us)
                 since = start - datetime(1970, 1, 1, tzinfo=start.tzinfo)
                 assert since % timedelta(microseconds=one.width_us) == timedelta(0)
+
+
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/St_Johns", "Africa/Casablanca", "Asia/Beirut", "Pacific/Apia"]
+)
+def test_a_local_day_is_the_same_for_the_tasks_spark_and_the_audit(spark_session: SparkSession, zone: str) -> None:
+    """On days of 23 and 25 hours, on a day that was left out, after 2037, and of NULL."""
+    chance = random.Random(1)
+    rules, first = ZoneInfo(zone), datetime(1890, 1, 1, tzinfo=UTC)
+    moments = [first + timedelta(hours=chance.uniform(0, 24 * 365 * 200)) for _ in range(3000)]
+    moments += [datetime(2026, month, 29, hour, 30, tzinfo=UTC) for month in (3, 10) for hour in range(24)]
+    array = pa.array([*moments, None], pa.timestamp("us", "UTC"))
+    fields = parse_fields("at timestamp")
+    frame = spark_session.createDataFrame(pa.table({"at": array}))
+    for days in (1, 7):
+        source = KeySource("at", days * 86_400_000_000, zone=zone)
+        here = key_values(source, array)
+        found = frame.select(_key(source, fields).alias("start")).toArrow().column(0).cast(here.type)
+        assert found.to_pylist() == here.to_pylist() == [_days(one, source.width_us, zone) for one in [*moments, None]]
+        for moment, start in zip(moments, here.to_pylist(), strict=False):
+            assert timedelta(0) <= moment.astimezone(rules).replace(tzinfo=None) - start < timedelta(days=days)
+
+
+def test_rules_of_a_zone_that_differ_are_refused(spark_session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row would be in one day for the tasks, and in another for Spark."""
+    builder = TopologyBuilder("days")
+    builder.set_spout("files", FileSpout("days", "at timestamp"))
+    days = AggregateCommitter("days", [], window="1 day", zone="Asia/Tokyo", time="at")
+    builder.set_committer_bolt("days", days).shuffle_grouping("files")
+    topology = builder.build()
+    check_zones(spark_session, topology)
+    monkeypatch.setattr("txtopo.spark.session.time_zones.local_moments", lambda moments, _: moments)
+    said = "zone Asia/Tokyo: at 1900-01-01 00:00:00 UTC its clocks show 1900-01-01 09:00:00 for Java"
+    with pytest.raises(ConfigurationError, match=said):
+        check_zones(spark_session, topology)
+
+
+def test_sessions_are_those_of_spark(spark_session: SparkSession) -> None:
+    """What tables are compared with joins two rows that are a gap apart, as Spark does."""
+    visits = [one for batch in history() for one in batch if one[0] is not None and one[1] is not None]
+    schema = arrow_schema(parse_fields("who string, at timestamp, page string, price int"))
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*visits, strict=True), schema.types, strict=True)]
+    frame = spark_session.createDataFrame(pa.Table.from_arrays(columns, schema=schema))
+    grouped = frame.groupBy("who", F.session_window("at", "30 minutes").alias("s")).agg(F.count("*").alias("n"))
+    found = grouped.select("who", "s.start", "s.end", "n").toArrow().to_pylist()
+    assert {tuple(row.values()) for row in found} == {one[:4] for one in sessions_of(visits, GAP)}
 
 
 def test_a_cell_is_what_the_tasks_and_spark_say(spark_session: SparkSession) -> None:

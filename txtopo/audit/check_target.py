@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from txtopo.audit.check_sessions import check_sessions
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
 from txtopo.reports.cursors import stream
 from txtopo.reports.formatting import batches_named, counted
@@ -41,6 +42,7 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
         findings.wrong(CHECK, f"table {committer.target}: and {counted(wrong - len(named), 'more key')}")
     _check_averages(findings, connection, committer)
     _check_window_ends(findings, connection, committer)
+    check_sessions(findings, connection, committer, CHECK)
 
 
 def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:

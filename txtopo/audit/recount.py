@@ -13,6 +13,7 @@ from io import BytesIO
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, BinaryIO
+from zoneinfo import ZoneInfo
 
 from txtopo.audit.objects import PlannedObject, ReplacedError
 from txtopo.audit.range_files import LostError, OtherBytesError, planned_lines, ranges_of
@@ -31,6 +32,8 @@ from txtopo.reports.stored_description import CommitterTables
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 RejectsOf = Callable[[str], Iterator[KeptReject]]
 """Path -> its stored rejected records, in the order of their lines."""
+_EPOCH_DAY = datetime(1970, 1, 1).toordinal()
+_DAY_US = 86_400_000_000
 Totals = dict[tuple[Any, ...], list[Any]]
 """Key -> count, then aggregates."""
 
@@ -68,7 +71,7 @@ class Counter:
     def __init__(self, committer: CommitterTables, names: Sequence[str]) -> None:
         plain = committer.keys[: len(committer.keys) - len(committer.windows) - len(committer.cells)]
         self._cells = [names.index(one.field) for one in committer.cells]
-        self._windows = [(names.index(one.field), one.width_us) for one in committer.windows]
+        self._windows = [(names.index(one.field), one.width_us, one.zone) for one in committer.windows]
         at = [names.index(name) for name in plain]
         self._key: Callable[[Sequence[Any]], Any] = itemgetter(*at) if at else lambda _: ()
         self._single = len(at) == 1
@@ -80,8 +83,8 @@ class Counter:
     def add(self, row: Sequence[Any]) -> None:
         """Add one record."""
         key = (self._key(row),) if self._single else self._key(row)
-        for index, width_us in self._windows:
-            key = (*key, _window(row[index], width_us))
+        for index, width_us, zone in self._windows:
+            key = (*key, _days(row[index], width_us, zone) if zone else _window(row[index], width_us))
         for index in self._cells:
             key = (*key, _cell(row[index]))
         total = self.totals.get(key)
@@ -107,6 +110,14 @@ def _window(moment: datetime | None, width_us: int) -> datetime | None:
         return None
     since = moment - datetime(1970, 1, 1, tzinfo=moment.tzinfo and UTC)
     return moment - since % timedelta(microseconds=width_us)
+
+
+def _days(moment: datetime | None, width_us: int, zone: str) -> datetime | None:
+    """Return the first of the local days that this moment is in, at midnight without a zone."""
+    if moment is None:
+        return None
+    day = moment.astimezone(ZoneInfo(zone)).toordinal()
+    return datetime.fromordinal(day - (day - _EPOCH_DAY) % (width_us // _DAY_US))
 
 
 def _cell(value: str | bytes | int | None) -> int | None:

@@ -14,6 +14,7 @@ from txtopo.committers.sql_names import column_type, postgres_type
 from txtopo.core.fields import FLOAT_KINDS, parse_fields
 
 AggregateKind = Literal["sum", "count", "min", "max"]
+_LOCAL = "timestamp without time zone"
 Way = Literal["direct", "same", "fewer", "any"]
 """The path of rows from the spout to a committer: direct, through bolts that keep the number of rows, that may drop
 some, or that may do anything.
@@ -64,6 +65,17 @@ class StoredWindow(NamedTuple):
     width_us: int
     start: str
     end: str
+    zone: str = ""
+    """The time zone in whose local time the windows are; empty: UTC."""
+
+
+class StoredSessions(NamedTuple):
+    """Columns of slots of time, and of the view with sessions that are made of them."""
+
+    first: str
+    last: str
+    start: str
+    end: str
 
 
 class StoredCell(NamedTuple):
@@ -93,6 +105,8 @@ class CommitterTables:
     """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
     averages: tuple[StoredAverage, ...] = ()
     windows: tuple[StoredWindow, ...] = ()
+    sessions: StoredSessions | None = None
+    """Sessions, whose gap is the width of the window; None: there are none."""
     cells: tuple[StoredCell, ...] = ()
     alone: bool = True
     """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
@@ -152,6 +166,11 @@ class CommitterTables:
     def target_sql(self) -> str:
         """Return the quoted name of the target table."""
         return _qualified(self.target)
+
+    @property
+    def sessions_sql(self) -> str:
+        """Return the quoted name of the view with sessions."""
+        return _qualified(f"{self.target}_sessions")
 
     @property
     def contributions_sql(self) -> str:
@@ -309,13 +328,14 @@ def _tables(
         aggregates=tuple(aggregates),
         averages=tuple(averages),
         windows=tuple(windows),
+        sessions=StoredSessions(*one["sessions"]) if "sessions" in one else None,
         cells=tuple(cells),
         contributions=bool(one["contributions"]),
         spout=spout,
         way=way,
         types={
             **_types(one),
-            **{window.start: _field_types(one).get(window.field) for window in windows},
+            **{window.start: _LOCAL if window.zone else _field_types(one).get(window.field) for window in windows},
             **dict.fromkeys((cell.column for cell in cells), "integer"),
         },
         alone=len(description["spouts"]) == 1,

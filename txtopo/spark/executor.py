@@ -33,6 +33,7 @@ from txtopo.spark.session.spark_session import (
     stop_session,
     within,
 )
+from txtopo.spark.session.time_zones import check_zones
 from txtopo.spark.waves import Waves
 from txtopo.topology.components import Topology
 
@@ -129,6 +130,7 @@ class SparkExecutor:
         hear_of_lost_reports(self.spark, self._lose_reports)
         ship(self.spark, self._topology, self._py_files)
         check_workers(self.spark)
+        check_zones(self.spark, self._topology)
         self._jobs = make_jobs(
             self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers, say=self.say
         )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
+from txtopo.committers.memory.memory_halves import memory_half
 from txtopo.committers.memory.memory_ledger import MemoryLedger
 from txtopo.config import Settings
 from txtopo.coordinators.memory import MemorySession
@@ -280,6 +281,18 @@ class TopologyHarness:
         if schema not in tables:
             raise KeyError(f"no committer counts into {schema}: there is {', '.join(sorted(tables)) or 'no table'}")
         return dict(tables[schema])
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a committer's table, or of a view on it (`<table>_windows`, `<table>_sessions`,
+        `<table>_distinct`), each as column -> value, also of columns that the server computes (averages, `window_end`),
+        in no particular order. Raises KeyError if no committer of this topology writes it.
+        """
+        shown: dict[str, list[dict[str, Any]]] = {}
+        for committer in self._topology.committers:
+            shown.update(memory_half(committer).shown(self.stores.postgres, committer))
+        if (full := name if "." in name else f"public.{name}") not in shown:
+            raise KeyError(f"no committer writes {full}: there is {', '.join(sorted(shown)) or 'no table'}")
+        return shown[full]
 
     # ------------------------------------------------------------------------------------------------------------------
 

@@ -185,8 +185,11 @@ def result_fields(aggregation: Aggregation, inputs: Fields) -> Fields:
         return found
 
     keys = [needed(name) for name in aggregation.keys]
-    keys += [Field(one.start, needed(one.field).type, needed(one.field).nullable) for one in aggregation.windows]
-    keys += [Field(one.column, FieldType("int"), needed(one.field).nullable) for one in aggregation.cells]
+    made_keys = [(one.start, one.source) for one in aggregation.windows]
+    made_keys += [(one.column, one.source) for one in aggregation.cells]
+    for name, source in made_keys:
+        of = needed(source.field)
+        keys.append(Field(name, source.type_of(of.type), of.nullable))
     count = Field(aggregation.count, FieldType("bigint"), nullable=False)
     made = [_aggregated(kind, needed(field).type, column) for kind, field, column in aggregation.aggregates]
     return Fields((*keys, count, *made))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
+from txtopo.core.fields import FieldType
 from txtopo.errors import TopologyError
 
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _WIDTH = re.compile(r"([1-9][0-9]{0,5}) (second|minute|hour|day)s?")
 MICROSECONDS = 1_000_000
+_ZONE = re.compile(r"(?!posix/|right/)[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)+")
+"""The files of leap seconds (right/) are no zones for Java."""
 
 
 class KeySource(NamedTuple):
@@ -22,6 +26,14 @@ class KeySource(NamedTuple):
     """
     is_cell: bool = False
     """True: the cell of the value, see `Cell`."""
+    zone: str = ""
+    """Name of the time zone in whose local time windows are; empty: in UTC."""
+
+    def type_of(self, field: FieldType) -> FieldType:
+        """Return the type of this part, for a field of this type."""
+        if self.is_cell:
+            return FieldType("int")
+        return FieldType("timestamp_ntz") if self.zone else field
 
 
 class TimeWindow(NamedTuple):
@@ -35,11 +47,13 @@ class TimeWindow(NamedTuple):
     """Result column with its first moment."""
     end: str
     """Column of the target with the first moment after it, which the server computes."""
+    zone: str = ""
+    """As in KeySource. The columns then have local times, without a zone."""
 
     @property
     def source(self) -> KeySource:
         """Return what the first moment is made of."""
-        return KeySource(self.field, self.width_us)
+        return KeySource(self.field, self.width_us, zone=self.zone)
 
 
 CELL_KINDS = frozenset({"string", "binary", "tinyint", "smallint", "int", "bigint"})
@@ -66,6 +80,22 @@ class Cell(NamedTuple):
     def source(self) -> KeySource:
         """Return what it is made of."""
         return KeySource(self.field, is_cell=True)
+
+
+def check_zone(who: str, zone: str, *widths_us: int) -> None:
+    """Raise TopologyError, naming `who`, if there is no such time zone, or if a width is no number of whole days: an
+    hour of local time happens twice a year, or not at all.
+    """
+    try:
+        if not _ZONE.fullmatch(zone):
+            raise ValueError("no name of a region")
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError, TypeError) as error:
+        raise TopologyError(
+            f"{who}: zone={zone!r} is no time zone that this Python knows ({error}); write one such as 'Europe/Berlin'"
+        ) from error
+    if any(width % (_UNITS["day"] * MICROSECONDS) for width in widths_us):
+        raise TopologyError(f"{who}: zone={zone!r} is for windows and slides of whole days; hours are those of UTC")
 
 
 def width_us(who: str, name: str, given: str) -> int:

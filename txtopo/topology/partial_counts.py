@@ -68,7 +68,7 @@ class PartialCount:
         """Return the columns of a group in their order, for tuples of `fields`: keys, aggregates, number of tuples."""
         read = _named(fields, [one.field for one in self.sources])
         keys = [
-            Field(f"$k{at}", FieldType("int") if one.is_cell else item.type, item.nullable)
+            Field(f"$k{at}", one.type_of(item.type), item.nullable)
             for at, (one, item) in enumerate(zip(self.sources, read, strict=True))
         ]
         values = [

@@ -15,6 +15,7 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation, Fold
 from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS, KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
+from txtopo.tuples.local_times import local_moments
 
 FOLD_ROWS = 100_000
 """Partial results with more rows than this are folded."""
@@ -119,10 +120,13 @@ def key_values(source: KeySource, values: pa.Array | pa.ChunkedArray) -> pa.Arra
     if not source.width_us:
         return values
     moments = pc.cast(pc.cast(values, pa.timestamp("us", values.type.tz)), pa.int64())
+    into = values.type
+    if source.zone:
+        moments, into = local_moments(moments, source.zone), pa.timestamp("us")
     width = pa.scalar(source.width_us, pa.int64())
     rounded = pc.divide(moments, width)  # towards 0
     before = pc.cast(pc.less(moments, pc.multiply(rounded, width)), pa.int64())
-    return pc.cast(pc.multiply(pc.subtract(rounded, before), width), values.type)
+    return pc.cast(pc.multiply(pc.subtract(rounded, before), width), into)
 
 
 def _cells(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -14,7 +14,8 @@ from txtopo.topology.committer_bolt import result_fields
 from txtopo.topology.event_windows import KeySource
 
 FIELDS = parse_fields(
-    "carrier string, price decimal(10,2), weight double, seats bigint, raw binary, left timestamp, open boolean"
+    "carrier string, price decimal(10,2), weight double, seats bigint, raw binary, left timestamp, open boolean, shown "
+    "timestamp_ntz"
 )
 
 
@@ -57,6 +58,10 @@ def test_a_count_committer_is_described_as_ever() -> None:
         ({"averages": ["open"]}, "open is a boolean, and only integers and decimals are summed$"),
         ({"mins": ["gone"]}, "there is no field gone"),
         ({"window": "1 hour", "time": "open"}, "time='open' is a boolean; windows need a timestamp"),
+        (
+            {"window": "1 day", "time": "shown", "zone": "Asia/Tokyo"},
+            "time='shown' is a timestamp_ntz, which has no zone",
+        ),
     ],
 )
 def test_fields_without_an_exact_aggregate_are_refused(more: dict[str, Any], message: str) -> None:
@@ -70,7 +75,7 @@ def test_a_window_is_a_key_made_of_a_time() -> None:
     committer = AggregateCommitter("t", ["carrier"], window="1 hour", slide="10 minutes", time="left")
 
     assert committer.required_fields() == ("carrier", "left")
-    assert (committer.windows, committer.slides) == ((("left", 600_000_000, "window_start", "window_end"),), 6)
+    assert (committer.windows, committer.slides) == ((("left", 600_000_000, "window_start", "window_end", ""),), 6)
     assert result_fields(committer.aggregation(), FIELDS) == parse_fields(
         "carrier string, window_start timestamp, count bigint not null"
     )
@@ -79,23 +84,66 @@ def test_a_window_is_a_key_made_of_a_time() -> None:
     assert (alone.slides, alone.aggregation().sources) == (1, (KeySource("left", 86_400_000_000),))
 
 
+def test_a_window_of_local_days_has_local_times() -> None:
+    """Without a zone, since the first moment of a local day may not be midnight."""
+    committer = AggregateCommitter(
+        "t", [], window="2 days", slide="1 day", zone="Europe/Berlin", time="left", distinct={"seats": "n"}
+    )
+
+    assert committer.describe()["windows"] == [["left", 86_400_000_000, "window_start", "window_end", "Europe/Berlin"]]
+    for bolt in (committer, *committer.parts().values()):
+        fields = result_fields(bolt.aggregation(), FIELDS)
+        assert [str(one.type) for one in fields.items if one.name == "window_start"] == ["timestamp_ntz"]
+
+
+def test_a_session_is_made_of_slots_as_wide_as_the_gap() -> None:
+    """Slots are windows with their first and last time; so they are added, reversed and recounted like these."""
+    committer = AggregateCommitter("t", ["carrier"], gap="30 minutes", time="left", distinct={"seats": "n"})
+
+    assert committer.windows == (("left", 1_800_000_000, "slot_start", "slot_end", ""),)
+    assert committer.aggregates == (("min", "left", "first_time"), ("max", "left", "last_time"))
+    assert committer.describe()["sessions"] == ["first_time", "last_time", "session_start", "session_end"]
+    [part] = committer.parts().values()
+    assert result_fields(part.aggregation(), FIELDS) == parse_fields(
+        "carrier string, seats bigint, slot_start timestamp, rows bigint not null"
+    )
+    assert pickle.loads(pickle.dumps(committer)).describe() == committer.describe()
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"window": "1 hour"}, "a window needs its width and its time"),
         ({"time": "left"}, "a window needs its width and its time"),
         ({"time": "left", "slide": "1 hour"}, "a window needs its width and its time"),
+        ({"zone": "Europe/Berlin"}, "a window needs its width and its time"),
+        ({"gap": "1 day", "time": "left", "zone": "Europe/Berlin"}, "has neither window, slide, zone nor baseline"),
+        ({"window": "1 day", "time": "left", "zone": "Berlin"}, "zone='Berlin' is no time zone that this Python knows"),
+        ({"window": "1 day", "time": "left", "zone": "Europe/Bern"}, "is no time zone that this Python knows"),
+        ({"window": "1 day", "time": "left", "zone": "right/Europe/Berlin"}, "is no time zone that this Python knows"),
+        ({"window": "1 hour", "time": "left", "zone": "Europe/Berlin"}, "for windows and slides of whole days"),
+        ({"window": "1 day", "slide": "1 hour", "time": "left", "zone": "Asia/Tokyo"}, "windows and slides of whole"),
         ({"window": "1 week", "time": "left"}, "window='1 week' is no width; write a number of seconds, minutes"),
         ({"window": "0 hours", "time": "left"}, "is no width"),
         ({"window": "1 hour", "slide": "7 minutes", "time": "left"}, "not made of slides of '7 minutes'"),
         ({"window": "1 hour", "slide": "2 hours", "time": "left"}, "not made of slides of '2 hours'"),
         ({"window": "1 day", "slide": "1 minute", "time": "left"}, "at most 1,000"),
         ({"window": "1 hour", "time": "left", "count": "window_end"}, "column window_end is named twice"),
+        ({"baseline": True, "distinct": ["seats"]}, "distinct is not possible with baseline: the values of rows that"),
+        ({"gap": "1 hour"}, "a session needs its gap and its time"),
+        ({"gap": "1 hour", "time": "left", "window": "1 hour"}, "has neither window, slide, zone nor baseline"),
+        ({"gap": "1 hour", "time": "left", "baseline": True}, "has neither window, slide, zone nor baseline"),
+        ({"gap": "half an hour", "time": "left"}, "gap='half an hour' is no width"),
+        ({"gap": "1 hour", "time": "left", "count": "first_time"}, "column first_time is named twice"),
+        ({"gap": "1 hour", "time": "left", "count": "session_end"}, "column session_end is named twice"),
         (
-            {"window": "1 hour", "slide": "1 minute", "time": "left", "distinct": ["seats"]},
-            "distinct is not possible here: windows that slide share values",
+            {"gap": "1 hour", "time": "left", "distinct": {"slot_start": "n"}},
+            "slot_start is a column that txtopo makes",
         ),
-        ({"baseline": True, "distinct": ["seats"]}, "distinct is not possible here: the values of rows that exist"),
+        (
+            {"gap": "1 hour", "time": "left", "distinct": {"seats": "sessions"}},
+            "t_sessions is the name of another table",
+        ),
         ({"distinct": {"carrier": "n"}}, "carrier is a key, which has one value"),
         ({"distinct": {"seats": "distinct"}}, "t_distinct is the name of another table"),
         ({"distinct": {"seats": "Seats"}}, "is not a table name"),

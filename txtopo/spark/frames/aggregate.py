@@ -432,9 +432,16 @@ def _key(source: KeySource, fields: Fields) -> Column:
     if not source.width_us:
         return value
     # The session's zone is UTC, so the cast of a time without zone changes no digit.
+    if source.zone:
+        value = local_time(value, source.zone)
     moment = F.unix_micros(value.cast("timestamp"))
     start = F.timestamp_micros(moment - F.pmod(moment, F.lit(source.width_us)))
-    return start.cast(str(_type_of(source.field, fields)))
+    return start.cast(str(source.type_of(_type_of(source.field, fields))))
+
+
+def local_time(value: Column, zone: str) -> Column:
+    """Return what a clock in this zone shows at a moment, in a session whose zone is UTC."""
+    return F.convert_timezone(F.lit("UTC"), F.lit(zone), value.cast("timestamp_ntz"))
 
 
 def _cell(value: Column) -> Column:
