@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.drivers import World, wait_until
 from tests.kit.fix_proxy import AtCommit, PostgresProxy
-from tests.kit.orders import recount, write_orders
+from tests.kit.orders import recount, restored, write_orders
 from txtopo.core.crash_points import CrashPoint
 
 FILES = 5
@@ -67,20 +67,21 @@ def test_a_commit_run_without_an_answer_is_found_out_as_a_whole(
 
 
 def test_a_driver_that_dies_in_a_commit_run_leaves_nothing_of_it(world: World) -> None:
-    """R19: every row was final, and COMMIT was not sent. The next driver commits each batch once."""
+    """R19: every row was final, and COMMIT was not sent. The next driver commits each batch once, counts and rows."""
     write_orders(world.folder, FILES)
-    first = world.start()
+    first = world.start(DRIVER_ROWS="1")
     assert first.wait() == 0, first.output()
 
-    killed = world.start(once=False, failpoints=f"{CrashPoint.RUN_FINISHED.value}=exit@1")
+    killed = world.start(once=False, failpoints=f"{CrashPoint.RUN_FINISHED.value}=exit@1", DRIVER_ROWS="1")
     with ready_together(world):
         pass
     assert killed.wait() == -9, killed.output()
     assert world.last_txid() == FILES
 
-    last = world.start()
+    last = world.start(DRIVER_ROWS="1")
 
     assert last.wait() == 0, last.output()
     assert world.totals() == recount(world.folder)
-    world.check_ledger(2 * FILES)
+    assert world.stored() == restored(world.folder)
+    world.check_ledger(2 * FILES, committers=4)
     world.check_nothing_left_over()

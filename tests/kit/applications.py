@@ -6,13 +6,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.orders import FIELDS
-from txtopo import CountCommitter, FileSpout, Topology, TopologyBuilder
+from txtopo import (
+    AppendCommitter,
+    CountCommitter,
+    FileSpout,
+    ReplaceCommitter,
+    Topology,
+    TopologyBuilder,
+    UpsertCommitter,
+)
 
 
 def orders_topology(
-    folder: Path, *, name: str = "orders", files_per_batch: int = 1, settled_s: float = 0.05, may_be_empty: bool = False
+    folder: Path,
+    *,
+    name: str = "orders",
+    files_per_batch: int = 1,
+    settled_s: float = 0.05,
+    may_be_empty: bool = False,
+    rows: bool = False,
 ) -> Topology:
-    """Counts orders by shop and article, straight from the files."""
+    """Counts orders by shop and article, straight from the files. With `rows` it stores them too, in each way."""
     builder = TopologyBuilder(name)
     spout = FileSpout(
         str(folder), FIELDS, files_per_batch=files_per_batch, settled_s=settled_s, may_be_empty=may_be_empty
@@ -21,6 +35,13 @@ def orders_topology(
     builder.set_committer_bolt(
         "totals", CountCommitter(table="order_totals", keys=["shop", "article"], count="rows", sums=["pieces", "price"])
     ).shuffle_grouping("files")
+    if rows:
+        builder.set_committer_bolt("all", AppendCommitter("order_rows")).shuffle_grouping("files")
+        last = UpsertCommitter("order_last", ["article"], version="pieces")
+        builder.set_committer_bolt("last", last).fields_grouping("files", ["article"])
+        builder.set_committer_bolt("by_price", ReplaceCommitter("order_prices", partition="price")).shuffle_grouping(
+            "files"
+        )
     return builder.build()
 
 

@@ -3,6 +3,7 @@ settings from TXTOPO_*.
 
 `DRIVER_CLOCK_JUMP_S`: once the file `jump` is in the working folder of the input's parent, the clock on the wall is off
 by so much.
+`DRIVER_ROWS=1`: rows are stored too, by each committer of rows.
 `DRIVER_HEARTBEAT_S` is how often it beats and looks at the stores.
 `DRIVER_BAD`: txids, with commas, on which the user's code fails. `DRIVER_DIES`: `before METHOD` or `after METHOD` of
 the ledger or the coordinator.
@@ -81,7 +82,7 @@ def main() -> int:
     settled_s = float(os.environ.get("DRIVER_SETTLED_S", "0.05"))  # part of the description: another one is other code
     try:
         return drive(
-            orders_topology(Path(sys.argv[1]), name=name, settled_s=settled_s),
+            orders_topology(Path(sys.argv[1]), name=name, settled_s=settled_s, rows="DRIVER_ROWS" in os.environ),
             "tests.kit.driver",
             settings,
             in_process,

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from kazoo.client import KazooClient
 
-from tests.kit.orders import Totals
+from tests.kit.orders import Stored, Totals
 from txtopo.committers.postgres.connect import make_engine
 
 SESSION_S = 2
@@ -171,6 +171,14 @@ class World:
             for row in self.query(f"select shop, article, rows, pieces, price from {table}")
         }
 
+    def stored(self) -> Stored:
+        """The tables of rows as a whole."""
+        fields = "shop, article, pieces, price"
+        columns = {"order_rows": f"txid, {fields}", "order_last": fields, "order_prices": f"txid, {fields}"}
+        return {
+            table: sorted(map(repr, self.query(f"select {names} from {table}"))) for table, names in columns.items()
+        }
+
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Rows of a statement of the test's own."""
         engine = make_engine(self.dsn, "test")
@@ -194,8 +202,8 @@ class World:
         rows = self.query("select coalesce(max(last_txid), 0) from txtopo.fence")
         return int(str(rows[0][0]))
 
-    def check_ledger(self, batches: int) -> None:
-        """The ledger holds each txid once, in order, with growing epochs, and the counts add up."""
+    def check_ledger(self, batches: int, committers: int = 1) -> None:
+        """The ledger holds each txid once, in order, with growing epochs, and the counts of each committer add up."""
         rows = self.query(
             "select txid, epoch, state, read, rejected from txtopo.ledger where txid > 0 order by committed_at, txid"
         )
@@ -204,7 +212,7 @@ class World:
         assert epochs == sorted(epochs)
         assert {row[2] for row in rows} == {"applied"}
         counted = self.query("select sum(counted), sum(arrived) from txtopo.committer_count")
-        assert counted[0][0] == counted[0][1] == sum(int(str(row[3])) for row in rows)
+        assert counted[0][0] == counted[0][1] == committers * sum(int(str(row[3])) for row in rows)
 
     def check_nothing_left_over(self, topology: str = "orders", planned: int = 0) -> None:
         """No session, lock or node of a dead driver: nobody stands in the queue, no database transaction is open,

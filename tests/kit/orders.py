@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 FIELDS = "shop string, article string, pieces int, price decimal(12,2)"
 Totals = dict[tuple[str | None, str | None], tuple[int, Decimal, Decimal]]
@@ -39,3 +40,32 @@ def recount(folder: Path, files: int | None = None) -> Totals:
                 rows, pieces, price = totals.get(key, (0, Decimal(0), Decimal(0)))
                 totals[key] = (rows + 1, pieces + Decimal(row["pieces"] or 0), price + Decimal(row["price"] or 0))
     return totals
+
+
+Stored = dict[str, list[str]]
+"""Table -> its rows, as sorted texts."""
+
+
+def restored(folder: Path, files: int | None = None) -> Stored:
+    """What the tables of rows have after every file in the folder, or the first so many, each a batch: all rows; the
+    row of each article with the most pieces; the rows of the last file that has a price.
+    """
+    every: list[str] = []
+    last: dict[str, tuple[Any, str]] = {}
+    prices: dict[Decimal, tuple[int, list[str]]] = {}
+    for txid, path in enumerate(sorted(folder.glob("*.csv"))[:files], 1):
+        with path.open(newline="", encoding="utf-8") as lines:
+            for found in csv.DictReader(lines):
+                pieces, price = int(found["pieces"]) if found["pieces"] else None, Decimal(found["price"])
+                row = (found["shop"] or None, found["article"], pieces, price)
+                every.append(repr((txid, *row)))
+                rank = ((pieces is not None, pieces), txid, [(value is None, value) for value in row])
+                if row[1] not in last or last[row[1]][0] < rank:
+                    last[row[1]] = rank, repr(row)
+                at, rows = prices.get(price, (0, []))
+                prices[price] = (txid, [*(rows if at == txid else []), repr((txid, *row))])
+    return {
+        "order_rows": sorted(every),
+        "order_last": sorted(text for _, text in last.values()),
+        "order_prices": sorted(text for _, rows in prices.values() for text in rows),
+    }
