@@ -9,7 +9,7 @@ from txtopo.committers.append_committer import ROW_COLUMNS, AppendCommitter
 from txtopo.committers.table_names import check_columns, split_table
 from txtopo.core.fields import FLOAT_KINDS, Fields
 from txtopo.errors import TopologyError
-from txtopo.topology.committer_bolt import RowKeys
+from txtopo.topology.committer_bolt import Later, RowKeys
 
 LOG_SUFFIX = "_log"
 ORIGIN = "origin"
@@ -82,6 +82,10 @@ class UpsertCommitter(AppendCommitter):
                     f"{self}: key {name} is a {found.type}; equal-looking floats differ: declare it decimal, or "
                     f"round it in a bolt"
                 )
+
+    def cannot(self) -> Mapping[Later, str]:
+        why = super().cannot()
+        return why if self.whole else {later: said for later, said in why.items() if later != "trace"}
 
     def describe(self) -> Mapping[str, Any]:
         described = {"kind": "upsert", "table": self.table, "keys": list(self.keys), "version": list(self.version)}

@@ -214,6 +214,7 @@ class MemoryUpsert:
         columns = (*shape.unique, *(column for column in shape.columns if column not in shape.unique))
         if is_registered(store, lead, committer.name, shape.name, columns):
             return
+        is_registered(store, lead, committer.name, shape.log.name, shape.log.columns)  # raises if it is another one's
         _create(store, shape.name, columns)
         _create(store, shape.log.name, shape.log.columns)
         store.targets[shape.name] = (lead.topology, committer.name)

@@ -55,6 +55,8 @@ class PostgresUpsert(PostgresAppend):
         """See PostgresHalf."""
         shape, name = self._upsert, self.component.name
         registered = is_registered(connection, lead, name, shape.log.schema, shape.name)
+        if not registered:
+            is_registered(connection, lead, name, shape.log.schema, shape.log.name)  # raises if it is another one's
         create_or_check(connection, shape.log.schema, self._table, registered=registered)
         create_or_check(connection, shape.log.schema, self._last, registered=registered)
         if registered:

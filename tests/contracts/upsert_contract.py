@@ -15,7 +15,7 @@ import pytest
 
 from tests.contracts.committer_contract import TableWorld
 from tests.contracts.ledger_driver import Driver, lead_on
-from txtopo import ReplaceCommitter, UpsertCommitter
+from txtopo import AppendCommitter, ReplaceCommitter, UpsertCommitter
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Aborted, Committed, CommitterResult, RunEnded, RunFailed
 from txtopo.errors import Halted
@@ -275,3 +275,12 @@ class UpsertContract:
         other = CommitterComponent(name="others", bolt=orders().bolt, input=Subscription(source="spout"), fields=ORDERS)
         with pytest.raises(Halted, match=r"table public\.orders belongs to committer orders of topology flights"):
             lead_on(world, other)
+
+    def test_a_log_belongs_to_one_committer(self, world: TableWorld) -> None:
+        """Another topology may have named its table so, with all columns of a log."""
+        fields = parse_fields(f"origin bigint, {ORDERS.ddl}")
+        bolt = AppendCommitter("orders_log")
+        rows = CommitterComponent(name="rows", bolt=bolt, input=Subscription(source="spout"), fields=fields)
+        lead_on(world, rows, topology="archive")
+        with pytest.raises(Halted, match=r"table public\.orders_log belongs to committer rows of topology archive"):
+            lead_on(world, orders())

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import psycopg2
 import pytest
 
 from tests.integration.conftest import FilledDatabase, copied, filled
-from tests.kit.audited import Leader, select
+from tests.kit.audited import Leader, run_batches, select
 from tests.kit.audits import Audited, findings
-from txtopo import FileSpout, ReplaceCommitter, TopologyBuilder, UpsertCommitter
+from txtopo import AppendCommitter, FileSpout, NewIds, ReplaceCommitter, TopologyBuilder, UpsertCommitter
+from txtopo.cli import main
 from txtopo.local.postgres import LocalPostgres
 from txtopo.topology.components import Topology
 
@@ -82,6 +86,64 @@ def test_the_table_has_the_last_rows_and_the_audit_agrees(shopped: Audited) -> N
     code, report = shopped.audit(topology="shop")
     assert report["findings"] == []
     assert (code, report["verdict"]) == (0, "MATCH")
+
+
+def test_rows_that_a_committer_passes_on_are_stored_in_each_way(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: downstream of `NewIds` each table has the rows whose id is new, made in the commit of their batch; and
+    the audit agrees.
+    """
+    with closing(psycopg2.connect(database)) as connection, connection, connection.cursor() as cursor:
+        cursor.execute("create table seen (id bigint primary key)")
+    builder = TopologyBuilder("changes")
+    builder.set_spout("files", FileSpout(tmp_path, "id bigint, name string, step int", settled_s=0))
+    new = NewIds("seen", "id", "id bigint, name string, step int")
+    builder.set_committer_bolt("new", new).fields_grouping("files", ["id"])
+    builder.set_committer_bolt("every", AppendCommitter("every")).shuffle_grouping("new")
+    last = UpsertCommitter("last", ["name"], version="step")
+    builder.set_committer_bolt("last", last).fields_grouping("new", ["name"])
+    builder.set_committer_bolt("days", ReplaceCommitter("days", partition="step")).shuffle_grouping("new")
+    for number, lines in enumerate((["1,a,5", "2,b,1", "1,x,9"], ["1,a,7", "3,a,4", "4,b,1"], ["2,z,1"]), 1):
+        (tmp_path / f"{number}.csv").write_text("\n".join(["id,name,step", *lines]) + "\n", encoding="utf-8")
+
+    assert run_batches(database, builder.build()) == 3
+
+    ids = select(database, "select txid, id from every order by 1, 2")
+    assert ids == [(1, 1), (1, 2), (2, 3), (2, 4)]
+    assert select(database, "select id, name, step from last order by 1") == [(1, "a", 5), (4, "b", 1)]
+    days = [(1, "a", 5, 1), (3, "a", 4, 2), (4, "b", 1, 2)]
+    assert select(database, "select id, name, step, txid from days order by 1") == days
+    capsys.readouterr()
+    main(("audit", "changes", "--dsn", database, "--no-recount", "--json"))
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+
+
+def test_a_last_row_is_traced_to_the_batches_of_its_key(shopped: Audited, capsys: pytest.CaptureFixture[str]) -> None:
+    """Promise: each row of the log with batch and files, and whether the last of them is the row; also of a key that
+    was deleted, and of one that nobody has brought.
+    """
+
+    def traced(*key: str) -> tuple[int, Any]:
+        code = main(("trace", "shop", "--table", "orders", "--json", *key))
+        said = capsys.readouterr().out
+        return code, json.loads(said) if said else None
+
+    code, found = traced("--key", "1")
+    assert (code, found["verdict"], found["count"]) == (0, "MATCH", 2)
+    assert found["row"] == found["sums"] == {"state": "paid", "step": "1", "gone": None}
+    rows = [
+        (one["txid"], one["numbers"]["state"], one["paths"][0].rpartition("/")[2]) for one in found["contributions"]
+    ]
+    assert rows == [(1, "new", "1.csv"), (4, "paid", "2.csv")]
+    code, found = traced("--key", "id=2")
+    assert (code, found["row"], found["sums"], found["count"]) == (0, None, None, 3)
+    assert traced("--key", "4") == (1, None)
+    shopped.plant("update orders set state = 'x' where id = 1", "insert into orders values (2, 'late', 3, null)")
+    for key, last in (("1", "the row state paid, step 1, gone -"), ("2", "no row")):
+        assert main(("trace", "--table", "orders", "--key", key)) == 1
+        assert f"MISMATCH  its log leaves {last}" in capsys.readouterr().out
+    assert main(("trace", "--table", "steps", "--key", "step=1")) == 3
 
 
 FAULTS = {

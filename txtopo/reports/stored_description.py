@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, text
@@ -147,6 +148,13 @@ class CommitterTables:
         return {one.column: one for one in self.aggregates if not one.is_added}
 
     @property
+    def no_row(self) -> Mapping[str, Decimal | str | None] | None:
+        """Return what contributions must come to where the target has no row: a row is removed when its count becomes
+        0.
+        """
+        return {name: None if name in self.extremes else Decimal(0) for name in self.numbers}
+
+    @property
     def target_columns(self) -> Mapping[str, str | None]:
         """Return column of the target -> its type."""
         ends = {one.end: self.types.get(one.start) for one in self.windows}
@@ -220,6 +228,21 @@ class RowTable:
     """As in CommitterTables."""
     alone: bool
     """As in CommitterTables."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Return the columns that identify a row; none if nothing does."""
+        return () if self.last is None else self.last.keys
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Return the other fields."""
+        return tuple(name for name in self.fields if name not in self.keys)
+
+    @property
+    def no_row(self) -> Mapping[str, Decimal | str | None] | None:
+        """Return None: where the table has no row, none must follow from the log."""
+        return None
 
     @property
     def log_columns(self) -> Mapping[str, str | None]:

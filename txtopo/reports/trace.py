@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
 from txtopo.committers.postgres.sqlstates import DATA_EXCEPTION
-from txtopo.errors import ConfigurationError, TxtopoError
+from txtopo.errors import ConfigurationError, TxtopoError, unreachable
 from txtopo.reports.list_batches import one, rows
-from txtopo.reports.stored_description import CommitterTables, committers_of, quoted, row_tables_of
+from txtopo.reports.stored_description import CommitterTables, RowTable, committers_of, quoted, row_tables_of
 
 FILES_SHOWN = 3
 """Number of input files named for each batch."""
@@ -66,7 +66,7 @@ class Target:
 
     topology: str
     committer: str
-    tables: CommitterTables
+    tables: CommitterTables | RowTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Contribution:
     reverses: int | None
     """The batch whose contribution is reversed; None: the row is the batch's own contribution."""
     numbers: Mapping[str, Decimal | str | None]
-    """By column; a minimum or maximum as text."""
+    """By column; a minimum or maximum, and a field of a row that is kept, as text."""
     state: str | None
     """State of the batch; None if it is not in the ledger."""
     attempt: int | None
@@ -104,8 +104,10 @@ class Trace:
     """The last contributions, oldest first."""
     count: int
     """Number of all contributions."""
-    sums: Mapping[str, Decimal | str | None]
-    """What follows from all contributions, by column: sums, and minima and maxima of those that count."""
+    sums: Mapping[str, Decimal | str | None] | None
+    """What follows from all contributions, by column: sums, and minima and maxima of those that count; or the last row
+    of a log. None: no row.
+    """
 
     @property
     def is_known(self) -> bool:
@@ -114,13 +116,11 @@ class Trace:
 
     @property
     def verdict(self) -> Literal["MATCH", "MISMATCH"]:
-        """MATCH: the contributions add up to the row. A row is removed when its count becomes 0, so no row means
-        zeros, and no minimum or maximum.
+        """MATCH: the contributions add up to the row, or the row is the last one of its log; or there is none, and must
+        be none.
         """
-        extremes = self.target.tables.extremes
-        empty: dict[str, Decimal | str | None] = {name: None if name in extremes else Decimal(0) for name in self.sums}
-        expected = empty if self.row is None else dict(self.row)
-        return "MATCH" if self.is_known and dict(self.sums) == expected else "MISMATCH"
+        expected = self.target.tables.no_row if self.row is None else self.row
+        return "MATCH" if self.is_known and self.sums == expected else "MISMATCH"
 
 
 def find_target(connection: Connection, table: str, topology: str | None) -> Target:
@@ -144,7 +144,10 @@ def find_target(connection: Connection, table: str, topology: str | None) -> Tar
         raise UntraceableError(
             f"the stored description of {registered['topology']} is not understood: {error}"
         ) from error
-    if registered["committer"] in rows_of:
+    stored = rows_of.get(registered["committer"])
+    if stored is not None and stored.last is not None and not stored.last.whole:
+        return Target(topology=registered["topology"], committer=stored.name, tables=stored)
+    if stored is not None:
         raise UntraceableError(
             f"{registered['target']} has the rows of batches as they came: column txid says which batch added a row; "
             f"`txtopo show {registered['topology']} TXID` shows its files"
@@ -197,32 +200,77 @@ def read_trace(connection: Connection, target: Target, key: Mapping[str, str | N
         _condition(column, value, types[column], number) for number, (column, value) in enumerate(key.items())
     )
     values: dict[str, Any] = {f"k{number}": value for number, value in enumerate(key.values()) if value is not None}
-    numbers = [f"{quoted(name)}::{'text' if name in tables.extremes else 'numeric'}" for name in tables.numbers]
+    read = _of_log(tables, where) if isinstance(tables, RowTable) else _of_contributions(tables, where)
     try:
         row = connection.exec_driver_sql(
-            f"select {', '.join(numbers)} from {tables.target_sql} where {where}", values
+            f"select {', '.join(['true', *read.numbers])} from {tables.target_sql} where {where}", values
         ).one_or_none()
     except DBAPIError as error:
         if (sqlstate(error) or "").startswith(DATA_EXCEPTION):
             raise ConfigurationError(f"no key of {tables.target}: {one_line(error)}") from error
         raise
-    _types(connection, f"{tables.target}_contribution")
-    sums = ", ".join(_folded(tables, name) for name in tables.numbers)
-    count, *totals = connection.exec_driver_sql(
-        f"select count(*), {sums} from {tables.contributions_sql} where {where}", values
-    ).one()
+    _types(connection, read.kept)
+    count, is_row, *totals = connection.exec_driver_sql(read.folded, values).one()
     last = connection.exec_driver_sql(
-        f"select txid, reverses, {', '.join(numbers)} from {tables.contributions_sql} where {where}"
-        " order by txid desc, reverses desc limit %(limit)s",
+        f"select txid, {read.reverses}, {', '.join(read.numbers)} from {read.kept_sql} where {where}"
+        f" order by {read.newest} limit %(limit)s",
         {**values, "limit": limit},
     ).all()
     return Trace(
         target=target,
         key=key,
-        row=None if row is None else dict(zip(tables.numbers, row, strict=True)),
+        row=None if row is None else dict(zip(tables.numbers, row[1:], strict=True)),
         contributions=_contributions(connection, target, last[::-1]),
         count=count,
-        sums=dict(zip(tables.numbers, totals, strict=True)),
+        sums=dict(zip(tables.numbers, totals, strict=True)) if is_row else None,
+    )
+
+
+class _Kept(NamedTuple):
+    """How the contributions to a row are read."""
+
+    kept: str
+    """Schema and name of the table that has them."""
+    kept_sql: str
+    numbers: list[str]
+    """SQL for each column."""
+    reverses: str
+    newest: str
+    """Their order."""
+    folded: str
+    """Query for their number, whether they make a row, and its columns."""
+
+
+def _of_contributions(tables: CommitterTables, where: str) -> _Kept:
+    numbers = [f"{quoted(name)}::{'text' if name in tables.extremes else 'numeric'}" for name in tables.numbers]
+    sums = ", ".join(_folded(tables, name) for name in tables.numbers)
+    return _Kept(
+        kept=f"{tables.target}_contribution",
+        kept_sql=tables.contributions_sql,
+        numbers=numbers,
+        reverses="reverses",
+        newest="txid desc, reverses desc",
+        folded=f"select count(*), true, {sums} from {tables.contributions_sql} where {where}",
+    )
+
+
+def _of_log(tables: RowTable, where: str) -> _Kept:
+    last = tables.last or unreachable(f"{tables.target} has the rows of batches as they came")
+    numbers = [f"{quoted(name)}::text" for name in tables.numbers]
+    order = [*(f"{quoted(name)} desc nulls last" for name in last.version), "origin desc", "n desc"]
+    present = "true" if last.deleted is None else f"{quoted(last.deleted)} is not true"
+    rows_of_key = f"from {tables.log_sql} where {where}"
+    names = [f"f{at}" for at in range(len(numbers))]  # a field may be called like anything
+    found = ", ".join(["there", *names])
+    return _Kept(
+        kept=tables.log,
+        kept_sql=tables.log_sql,
+        numbers=numbers,
+        reverses="null",
+        newest="txid desc, n desc",
+        folded=f"select (select count(*) {rows_of_key}), {', '.join(['coalesce(there, false)', *names])} from "
+        f"(select 1) one left join (select {', '.join([present, *numbers])} {rows_of_key} order by {', '.join(order)} "
+        f"limit 1) as l ({found}) on true",
     )
 
 

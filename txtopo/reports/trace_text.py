@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from txtopo.reports.as_json import document, plain
 from txtopo.reports.formatting import NOTHING, THIN_SPACE, clean, count, counted, instant, table
+from txtopo.reports.stored_description import RowTable
 from txtopo.reports.trace import Contribution, Trace
 
 CODE_SHOWN = 12
@@ -45,7 +46,7 @@ def trace_json(trace: Trace) -> str:
         "row": None if trace.row is None else _digits(trace.row),
         "contributions": contributions,
         "count": trace.count,
-        "sums": _digits(trace.sums),
+        "sums": None if trace.sums is None else _digits(trace.sums),
         "verdict": trace.verdict,
     }
     return document("txtopo.trace/1", {**values, "contributions": contributions})
@@ -88,9 +89,12 @@ def _files(one: Contribution) -> str:
 
 
 def _verdict(trace: Trace) -> str:
+    if isinstance(trace.target.tables, RowTable):
+        last = "no row" if trace.sums is None else f"the row {clean(_listed(trace.sums))}"
+        return f"MATCH     its log leaves {last}" if trace.verdict == "MATCH" else f"MISMATCH  its log leaves {last}"
     if trace.verdict == "MATCH":
         return "MATCH     the contributions add up to the row"
-    return f"MISMATCH  the contributions add up to {clean(_listed(trace.sums))}"
+    return f"MISMATCH  the contributions add up to {clean(_listed(trace.sums or {}))}"
 
 
 def _listed(numbers: Mapping[str, Decimal | str | None]) -> str:
@@ -100,7 +104,7 @@ def _listed(numbers: Mapping[str, Decimal | str | None]) -> str:
 def _number(value: Decimal | str | None) -> str:
     if isinstance(value, Decimal):
         return f"{value:,f}".replace(",", THIN_SPACE)
-    return NOTHING if value is None else value
+    return NOTHING if value is None else clean(value)
 
 
 def _digits(numbers: Mapping[str, Decimal | str | None]) -> dict[str, str | None]:

@@ -31,7 +31,7 @@ from txtopo.reports.model import (
     TopologyStatus,
 )
 from txtopo.reports.status_text import batches_text, status_text
-from txtopo.reports.stored_description import CommitterTables, StoredAggregate
+from txtopo.reports.stored_description import CommitterTables, LastRows, RowTable, StoredAggregate
 from txtopo.reports.timeline import TimelineEvent
 from txtopo.reports.timeline_text import event_json, event_line
 from txtopo.reports.trace import Contribution, Target, Trace
@@ -423,6 +423,62 @@ txid  what            n  miles  committed at              attempt  epoch  code  
 
 MATCH     the contributions add up to the row"""  # noqa: E501
     )
+
+
+def traced_row(**changed: Any) -> Trace:
+    """The last row of a key, and two rows of its log."""
+    last = LastRows(keys=("id",), version=("step",), deleted=None, whole=False)
+    tables = RowTable(
+        name="orders",
+        target="public.orders",
+        log="public.orders_log",
+        front=("txid", "attempt", "origin", "n"),
+        fields={"id": "bigint", "state": "text", "step": "integer"},
+        last=last,
+        spout="files",
+        way="direct",
+        alone=True,
+    )
+    first, second = traced().contributions
+    rows = (
+        replace(first, numbers={"state": "new", "step": "1"}, files=3),
+        replace(second, reverses=None, numbers={"state": None, "step": "2"}),
+    )
+    values: dict[str, Any] = {
+        "target": Target(topology="shop", committer="orders", tables=tables),
+        "key": {"id": "7"},
+        "row": {"state": None, "step": "2"},
+        "contributions": rows,
+        "sums": {"state": None, "step": "2"},
+    }
+    return replace(traced(), **{**values, **changed})
+
+
+def test_trace_of_a_last_row() -> None:
+    """Promise: each row of the log, and whether the last of them is the row; no row stands for no row, whatever the
+    fields are; hostile values are harmless.
+    """
+    assert (
+        trace_text(traced_row())
+        == """\
+public.orders  id = 7
+row now   state -, step 2
+made by   committer orders of topology shop: 2 contributions, oldest first
+
+txid  what  state  step  committed at              attempt  epoch  code          files
+   1  own     new     1  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv, /in/b.csv, /in/c.csv
+   3  own       -     2  2026-11-21T12:00:00.001Z        0      3  cdcdcdcdcdcd  /in/a.csv
+
+MATCH     its log leaves the row state -, step 2"""
+    )
+    empty = {"state": None, "step": None}
+    lost, back = traced_row(row=None, sums=empty), traced_row(row=empty, sums=None)
+    assert [one.verdict for one in (lost, back, traced_row(row=None, sums=None))] == ["MISMATCH", "MISMATCH", "MATCH"]
+    assert trace_text(lost).endswith("\nMISMATCH  its log leaves the row state -, step -")
+    assert trace_text(back).endswith("\nMISMATCH  its log leaves no row")
+    assert json.loads(trace_json(back))["sums"] is None
+    (one, _) = traced_row().contributions
+    assert is_harmless(trace_text(traced_row(contributions=(replace(one, numbers={"state": EVIL, "step": EVIL}),))))
 
 
 def test_trace_of_a_row_that_differs_or_is_gone() -> None:
