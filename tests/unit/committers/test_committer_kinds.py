@@ -145,6 +145,14 @@ def test_a_half_gets_the_class_of_its_own_kind_only() -> None:
     ("committers", "why"),
     [
         ([("counts", COUNTS, "source")], None),
+        (
+            [
+                ("rows", AppendCommitter("rows"), "source"),
+                ("last", UpsertCommitter("last", ["line"]), "source"),
+                ("days", ReplaceCommitter("days", partition="line"), "source"),
+            ],
+            None,
+        ),
         ([("same", Same(), "source")], "committer same is a Same, which commits batches one by one"),
         (
             [("same", Same(), "source"), ("counts", COUNTS, "same")],
@@ -155,7 +163,7 @@ def test_a_half_gets_the_class_of_its_own_kind_only() -> None:
 def test_a_topology_says_why_its_batches_are_not_committed_in_runs(
     committers: list[tuple[str, CommitterBolt, str]], why: str | None
 ) -> None:
-    """Only a counting committer that reads no other committer leaves in runs what it leaves one by one."""
+    """Only a committer whose tables txtopo keeps, and that reads no other one, leaves in runs what it leaves alone."""
     assert built(*committers).single_commits == why
 
 
