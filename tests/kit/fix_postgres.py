@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import psycopg2
@@ -20,17 +22,38 @@ from txtopo.local.postgres import LocalPostgres
 TEMPLATE = "txtopo_template"
 ROOM = "shared_buffers = 128MB\n"
 """In which a copy of the template stays until it is dropped; in less of it, each copy is written to the disk first."""
+MEMORY = Path("/dev/shm")
+"""Linux keeps what lies here in memory. A service that is killed finds its files again, as it does on a disk."""
+MEMORY_MIN = 4 << 30
+"""Bytes that must be free there, and free in memory: so many services need less than half of it."""
 
 _numbers = itertools.count(1)
 
 
+@cache
+def memory_with_room() -> Path | None:
+    """MEMORY if there is room for the services of tests, else None: a container may have a few megabytes of it.
+
+    A database for each test is three hundred files that are written, flushed and deleted: on a disk that takes longer
+    than most tests.
+    """
+    try:
+        room, memory = os.statvfs(MEMORY), Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    available = re.search(r"^MemAvailable: +(\d+) kB$", memory, re.MULTILINE)
+    free = min(room.f_bavail * room.f_frsize, int(available[1]) << 10 if available else 0)
+    return MEMORY if free >= MEMORY_MIN and os.access(MEMORY, os.W_OK | os.X_OK) else None
+
+
 @contextlib.contextmanager
 def folder_for_services() -> Iterator[Path]:
-    """A folder with a short path that an unprivileged account may enter, deleted afterwards.
+    """A folder with a short path that an unprivileged account may enter, in memory where there is room, deleted
+    afterwards.
 
     Pytest's own `tmp_path` is neither: its parents are closed, and a socket's path must be short.
     """
-    folder = Path(tempfile.mkdtemp(prefix="txtopo-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="txtopo-test-", dir=memory_with_room()))
     folder.chmod(0o711)
     try:
         yield folder
@@ -58,7 +81,8 @@ def fresh_database(server: LocalPostgres, template: str | None) -> Iterator[str]
     name = f"t{os.getpid()}_{next(_numbers)}"
     create = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
     if template is not None:
-        create += sql.SQL(" TEMPLATE {}").format(sql.Identifier(template))
+        # Copied as files: the other way writes each page into the log as well.
+        create += sql.SQL(" TEMPLATE {} STRATEGY file_copy").format(sql.Identifier(template))
     execute_as_superuser(server.dsn, create)
     try:
         yield with_database(server.dsn, name)
