@@ -79,9 +79,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Where tests with Spark were chosen, the classes that its JVMs load are written into an archive once."""
+    """Where tests with Spark were chosen, the classes that its JVMs load are written into an archive once. No test
+    begins before each worker has come to the end of this, so it does not wait.
+    """
     if any(item.get_closest_marker("spark") for item in session.items) and not session.config.option.collectonly:
-        fast_jvm.ensure_archive()
+        fast_jvm.begin_archive()
+
+
+def pytest_unconfigure() -> None:
+    """Nothing goes on when the tests have ended."""
+    fast_jvm.end_archive()
 
 
 @pytest.hookimpl(tryfirst=True)

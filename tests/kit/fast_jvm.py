@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ CACHE = Path(sys.prefix) / "cache"
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile quickly rather than well, and collect garbage without helper threads."""
 WRITE_S = 300.0
+_WRITERS: list[subprocess.Popen[bytes]] = []
 
 
 def use() -> None:
@@ -41,17 +43,29 @@ def with_archive() -> str:
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive()}"
 
 
-def ensure_archive() -> None:
-    """Write the archive unless it is there. While another process writes it, this one goes on without."""
+def begin_archive() -> None:
+    """Have the archive written unless it is there: where several workers run, by one of them and beside the tests.
+    JVMs that start before it is whole go on without.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
     # Without the archive, or without a Java, the tests are slower and prove the same.
     with contextlib.suppress(subprocess.TimeoutExpired, ConfigurationError, OSError):
         file = archive()
-        if file is None or file.exists():
+        if file is None or file.exists() or worker not in (None, "gw0"):
             return
-        subprocess.run(
-            [sys.executable, "-m", "txtopo.archive_classes"],
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            timeout=WRITE_S,
-            check=False,
+        command = [sys.executable, "-m", "txtopo.archive_classes"]
+        folder = Path(__file__).parents[2]
+        nothing = subprocess.DEVNULL
+        _WRITERS.append(
+            subprocess.Popen(command, cwd=folder, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
         )
+        if worker is None:
+            _WRITERS[-1].wait(WRITE_S)
+
+
+def end_archive() -> None:
+    """End what still writes when the tests have ended; the next run begins again."""
+    while _WRITERS:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(_WRITERS[-1].pid, signal.SIGKILL)
+        _WRITERS.pop().wait()
