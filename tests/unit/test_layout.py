@@ -6,6 +6,7 @@ import ast
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -47,9 +48,13 @@ MODULES = {name_of(file): file for file in modules()}
 
 
 @pytest.fixture(scope="module")
-def trees() -> dict[str, ast.Module]:
-    """Every module, parsed once."""
-    return {name: ast.parse(file.read_text(encoding="utf-8"), filename=name) for name, file in MODULES.items()}
+def trees() -> dict[str, list[ast.AST]]:
+    """The nodes of every module, the module first: each is parsed once, and gone through once."""
+    return {name: nodes_of(file.read_text(encoding="utf-8")) for name, file in MODULES.items()}
+
+
+def nodes_of(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
 
 
 def package_of(folder: Path) -> str:
@@ -77,18 +82,20 @@ def test_each_link_leads_to_its_room(room: str) -> None:
     assert link.resolve() == (ROOT / room).resolve()
 
 
-def test_every_module_says_its_duty(trees: dict[str, ast.Module]) -> None:
+def test_every_module_says_its_duty(trees: dict[str, list[ast.AST]]) -> None:
     """The first sentence of a module says what it is for."""
-    assert [name for name, tree in trees.items() if not (ast.get_docstring(tree) or "").strip()] == []
+    found = {name: ast.get_docstring(cast(ast.Module, nodes[0])) for name, nodes in trees.items()}
+
+    assert [name for name, words in found.items() if not (words or "").strip()] == []
 
 
-def test_no_module_and_no_function_is_too_long(trees: dict[str, ast.Module]) -> None:
+def test_no_module_and_no_function_is_too_long(trees: dict[str, list[ast.AST]]) -> None:
     """A module has at most 500 lines, a function at most 70."""
     modules = {name: len(file.read_text(encoding="utf-8").splitlines()) for name, file in MODULES.items()}
     functions = {
         f"{name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
-        for name, tree in trees.items()
-        for node in ast.walk(tree)
+        for name, nodes in trees.items()
+        for node in nodes
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
 
@@ -96,24 +103,24 @@ def test_no_module_and_no_function_is_too_long(trees: dict[str, ast.Module]) -> 
     assert {name: lines for name, lines in functions.items() if lines > FUNCTION_LINES_MAX} == {}
 
 
-def test_rooms_are_imported_by_their_long_name(trees: dict[str, ast.Module]) -> None:
+def test_rooms_are_imported_by_their_long_name(trees: dict[str, list[ast.AST]]) -> None:
     """A bare `import coordinators` works from the root of the checkout, and makes a second copy of every class."""
-    assert [name for name, tree in trees.items() if imported_roots(tree) & set(ROOMS)] == []
+    assert [name for name, nodes in trees.items() if imported_roots(nodes) & set(ROOMS)] == []
 
 
-def test_nothing_outside_the_spark_room_unpickles_or_evaluates(trees: dict[str, ast.Module]) -> None:
+def test_nothing_outside_the_spark_room_unpickles_or_evaluates(trees: dict[str, list[ast.AST]]) -> None:
     """What comes from shared storage is read as data, never run."""
-    checked = {name: tree for name, tree in trees.items() if not name.startswith(MAY_PICKLE)}
+    checked = {name: nodes for name, nodes in trees.items() if not name.startswith(MAY_PICKLE)}
 
-    assert [name for name, tree in checked.items() if imported_roots(tree) & FORBIDDEN_MODULES] == []
-    assert [name for name, tree in checked.items() if called_names(tree) & (FORBIDDEN_CALLS | FORBIDDEN_LOADS)] == []
+    assert [name for name, nodes in checked.items() if imported_roots(nodes) & FORBIDDEN_MODULES] == []
+    assert [name for name, nodes in checked.items() if called_names(nodes) & (FORBIDDEN_CALLS | FORBIDDEN_LOADS)] == []
 
 
-def test_no_class_name_is_used_twice(trees: dict[str, ast.Module]) -> None:
+def test_no_class_name_is_used_twice(trees: dict[str, list[ast.AST]]) -> None:
     """A name means one thing: classes have no twins in another module, but for the user's half of a port."""
     homes: dict[str, list[str]] = {}
-    for name, tree in trees.items():
-        for node in tree.body:
+    for name, (module, *_) in trees.items():
+        for node in cast(ast.Module, module).body:
             if isinstance(node, ast.ClassDef):
                 homes.setdefault(node.name, []).append(name)
 
@@ -134,19 +141,19 @@ def test_no_two_modules_have_one_name_with_two_meanings() -> None:
 )
 def test_the_import_guard_sees_every_spelling(source: str) -> None:
     """Guards that never fire are worth nothing."""
-    assert imported_roots(ast.parse(source)) & (FORBIDDEN_MODULES | set(ROOMS))
+    assert imported_roots(nodes_of(source)) & (FORBIDDEN_MODULES | set(ROOMS))
 
 
 @pytest.mark.parametrize("source", ["eval('1')", "exec(code)", "builtins.exec(code)", "yaml.load(text)"])
 def test_the_call_guard_sees_every_spelling(source: str) -> None:
     """Guards that never fire are worth nothing."""
-    assert called_names(ast.parse(source)) & (FORBIDDEN_CALLS | {"builtins.exec", "yaml.load"})
+    assert called_names(nodes_of(source)) & (FORBIDDEN_CALLS | {"builtins.exec", "yaml.load"})
 
 
-def imported_roots(tree: ast.Module) -> set[str]:
-    """First parts of the names of all modules imported anywhere in the tree."""
+def imported_roots(nodes: list[ast.AST]) -> set[str]:
+    """First parts of the names of all modules imported anywhere among the nodes."""
     roots: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             roots |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
@@ -154,7 +161,7 @@ def imported_roots(tree: ast.Module) -> set[str]:
     return roots
 
 
-def called_names(tree: ast.Module) -> set[str]:
-    """Plain and dotted names of everything called anywhere in the tree; `re.compile` counts as that, not as `compile`."""  # noqa: E501
-    names = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+def called_names(nodes: list[ast.AST]) -> set[str]:
+    """Plain and dotted names of everything called anywhere; `re.compile` counts as that, not as `compile`."""
+    names = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
     return names | {name.removeprefix("builtins.") for name in names}

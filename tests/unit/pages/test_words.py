@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -41,16 +42,22 @@ def prose(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
+@lru_cache(maxsize=1)
+def nodes_of(source: str) -> list[ast.AST]:
+    """Of one module after the other: to go through a tree takes longer than to parse it."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def docstrings(source: str) -> Iterator[str]:
     """What `help()` shows of a module: docstrings of modules, classes and functions, and those below attributes."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.value.value
 
 
 def help_texts(source: str) -> Iterator[str]:
     """What a command shows with `--help`: the texts of its keywords `help` and `short_help`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if (
             isinstance(node, ast.keyword)
             and node.arg in ("help", "short_help")
@@ -63,9 +70,9 @@ def messages(source: str) -> Iterator[str]:
     """All other texts of a module: what errors, halts, status lines, reasons and next commands are made of. Values that
     are put into a text are shown as `…`. SQL and names are among them; they do not use the words either.
     """
-    tree = ast.parse(source)
-    inside = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    nodes = nodes_of(source)
+    inside = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
     for text in joined:
         inside |= {id(part) for part in text.values}
         formats = [
@@ -74,7 +81,7 @@ def messages(source: str) -> Iterator[str]:
         inside |= {id(part) for one in formats for part in ast.walk(one)}
         if id(text) not in inside:
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "`…`" for part in text.values)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.value
 
