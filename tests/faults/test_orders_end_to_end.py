@@ -25,14 +25,18 @@ APPLICATION = """
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from tests.kit.orders import FIELDS
 
-def build(fields):
+def build(fields, added=False):
     builder = TopologyBuilder("orders")
     builder.set_spout("files", FileSpout({folder!r}, fields, files_per_batch=1, settled_s=0.05))
     builder.set_committer_bolt("totals", CountCommitter(
         "order_totals", ["shop", "article"], count="rows", sums=["pieces", "price"])).shuffle_grouping("files")
+    if added:
+        builder.set_committer_bolt(
+            "by_shop", CountCommitter("shop_totals", ["shop"], count="rows")).shuffle_grouping("files")
     return builder.build()
 
 topology = build(FIELDS)
+added = build(FIELDS, added=True)
 wrong = build(FIELDS.replace("price decimal(12,2)", "price int"))
 """
 
@@ -284,3 +288,44 @@ def correct(path: Path, chance: random.Random) -> None:
         case _:
             rows = []
     path.write_text(header + "".join(rows))
+
+
+def test_a_committer_that_was_added_is_filled_by_a_command(site: Site) -> None:
+    """Promise: the start says what it lacks, `backfill` counts each batch into it once, every command knows such
+    batches, and a recompute replaces them.
+    """
+    world = site.world
+    site.once()
+    write_orders(world.folder, 1, first=5)
+    started = site.once("added")
+    dry = site.run("backfill", "orders", "by_shop", "--dry-run")
+    strange = site.run("backfill", "orders", "nobody", "--app", f"{site.application}:added")
+    before = site.states()
+
+    filled = site.run("backfill", "orders", "by_shop", "--reason", "by shop, ticket 12")
+    twice = site.run("backfill", "orders", "by_shop")
+
+    assert "committer by_shop is new: it counts from batch 5 on, and txtopo backfill orders by_shop" in started.err
+    assert "4 batches of orders, 1 to 4, would be counted into by_shop (table public.shop_totals)" in dry.out
+    assert (strange.code, "has no committer nobody" in strange.err) == (1, True)
+    assert before == [(txid, "applied", None) for txid in range(1, 6)]
+    assert (filled.code, "4 batches counted into by_shop" in filled.out) == (0, True), filled
+    assert (twice.code, "has counted every batch; nothing to do" in twice.out) == (0, True)
+    counts = "select txid, backfills, committer from txtopo.ledger where backfills is not null order by txid"
+    assert world.query(counts) == [(5 + txid, txid, "by_shop") for txid in (1, 2, 3, 4)]
+    assert site.actions() == [("backfill", 5 + txid, "by shop, ticket 12") for txid in (1, 2, 3, 4)]
+    assert "backfills batch 2, into committer by_shop" in " ".join(site.run("show", "orders", "7").out.split())
+    verified = site.run("replay", "orders", "1..9", "--verify")
+    assert (verified.code, verified.out.count("MATCH")) == (0, 9), verified
+    assert site.run("audit", "orders").code == 0
+
+    file = world.folder / "order_0002.csv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:5]))
+    again = site.run("replay", "orders", "7", "--recompute", "--execute", "--reason", "corrected")
+
+    assert again.code == 0, again
+    assert site.states()[-1] == (10, "applied", 2)
+    assert site.run("audit", "orders").code == 0
+    sums = "select sum(rows) from shop_totals union all select sum(rows) from order_totals"
+    assert len(set(world.query(sums))) == 1
+    assert site.is_whole()
