@@ -325,6 +325,8 @@ def test_a_committer_that_was_added_is_filled_by_a_command(site: Site) -> None:
 
     assert again.code == 0, again
     assert site.states()[-1] == (10, "applied", 2)
+    verified = site.run("replay", "orders", "1..10", "--verify")
+    assert (verified.code, verified.out.count("MATCH")) == (0, 8), verified
     assert site.run("audit", "orders").code == 0
     sums = "select sum(rows) from shop_totals union all select sum(rows) from order_totals"
     assert len(set(world.query(sums))) == 1

@@ -177,6 +177,23 @@ def test_a_backfill_twice_counts_once(tmp_path: Path) -> None:
     assert story.answer(again) == ("done", "by_shop has counted every batch")
 
 
+def test_an_order_is_answered_when_the_backfills_of_another_one_are_committed(tmp_path: Path) -> None:
+    """What is planned already is not found again, and may still fail."""
+    story = Story(tmp_path / "orders")
+    orders = [story.ask(), story.ask()]
+    early: list[int] = []
+
+    def act(state: State) -> None:
+        planned = [batch.plan.txid for batch in state.batches.values() if batch.plan.backfills is not None]
+        early.extend(txid for txid in planned if story.answer(orders[1])[0] != "open")
+
+    story.watch = act
+    story.drive()
+
+    assert early == []
+    assert [story.answer(one)[0] for one in orders] == ["done", "done"]
+
+
 def test_a_batch_that_is_redone_meanwhile_is_counted_once(tmp_path: Path) -> None:
     """Before its backfill, with it, or afterwards: a redo counts into all committers and removes what the backfill
     brought.

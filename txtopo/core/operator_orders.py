@@ -225,6 +225,9 @@ def _backfill_cut(state: State, work: OrderInWork | None, event: RedoCut) -> Ste
     state = replace(state, input_next=event.plan is not None)
     if work is None:
         return state, []
+    # Also those that another order planned, or whose planning was confirmed late: the order ends when they are decided.
+    planned = {plan.txid: plan.backfills or 0 for plan in _backfills(state, work.order.committer)}
+    work = replace(work, waiting={**planned, **work.waiting})
     if event.named is None:
         work = replace(work, seeks=False)
     else:

@@ -93,7 +93,8 @@ def plan_replay(
         if batch is None or batch.ledger is None:
             raise NoSuchBatchesError(f"the ledger has no batch {txid} of {topology}\n  next: txtopo audit {topology}")
         own = txid if batch.state == "committed" else None
-        found.append(ReplayBatch(batch=batch, counts_as=redos.applied_for(txid) or own))
+        # The redo of a batch counts in the place of its backfills too (R32).
+        found.append(ReplayBatch(batch=batch, counts_as=redos.applied_for(batch.backfills or txid) or own))
         if number % TOLD_EVERY == 0:
             say(f"read the plans of {count(number)} of {count(len(txids))} batches")
     return Replay(
