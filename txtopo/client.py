@@ -26,6 +26,7 @@ from txtopo.audit.verdicts import (
 from txtopo.core.values import OrderKind
 from txtopo.errors import NotFoundError
 from txtopo.operating import dry_runs
+from txtopo.operating.backfills import preview_backfill
 from txtopo.operating.dry_runs import OrderPreview, PreviewedBatch, PreviewKind
 from txtopo.operating.orders import LEADERLESS_S, NewOrder, OrderOpenError, RefusedError, follow, place, withdraw
 from txtopo.reports import read, trace
@@ -237,6 +238,17 @@ class Client:
         can be.
         """
         return self._give(self.preview(topology, "redrive", *spans), reason)
+
+    def backfill(self, topology: str, committer: str, *, reason: str | None = None) -> OrderRow | None:
+        """Order that the batches which were committed without this committer are counted into it, each once. Returns
+        None if it has counted every batch. Raises NotOrderedError if the leader has no such committer.
+        """
+        with read.reading(self._dsn) as connection:
+            found = preview_backfill(connection, read.read_status(connection, topology), committer)
+        if not found.lacking:
+            return None
+        order = NewOrder(topology=topology, kind="backfill", committer=committer, reason=reason)
+        return self._order(topology, place(self._dsn, order).order_id)
 
     def replan(self, topology: str, *, reason: str) -> OrderRow | None:
         """Order that plans that were never mirrored are dropped. The next run plans their files again."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import txtopo
 from tests.kit.asked import Said, everything, runner
 from tests.kit.drivers import SESSION_S, DriverProcess, World, wait_until
 from tests.kit.orders import recount, write_orders
@@ -302,9 +303,15 @@ def test_a_committer_that_was_added_is_filled_by_a_command(site: Site) -> None:
     strange = site.run("backfill", "orders", "nobody", "--app", f"{site.application}:added")
     before = site.states()
 
-    filled = site.run("backfill", "orders", "by_shop", "--reason", "by shop, ticket 12")
+    with txtopo.connect(world.dsn) as client:
+        order = client.backfill("orders", "by_shop", reason="by shop, ticket 12")
+        status = site.run("status", "orders")
+        filled = site.run("backfill", "orders", "by_shop")
+        nothing = client.backfill("orders", "by_shop")
     twice = site.run("backfill", "orders", "by_shop")
 
+    assert order is not None and (order.kind, order.state, nothing) == ("backfill", "open", None)
+    assert f"backfill of by_shop (order {order.order_id}, 0 batches counted so far)" in status.out
     assert "committer by_shop is new: it counts from batch 5 on, and txtopo backfill orders by_shop" in started.err
     assert "4 batches of orders, 1 to 4, would be counted into by_shop (table public.shop_totals)" in dry.out
     assert (strange.code, "has no committer nobody" in strange.err) == (1, True)

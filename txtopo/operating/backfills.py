@@ -30,10 +30,6 @@ select count(*) as number, min(l.txid) as first, max(l.txid) as last,
    and not exists (select from txtopo.ledger b where b.topology = l.topology and b.backfills = l.txid
      and b.backfills is not null and b.committer = :committer and b.state = 'applied')
 """
-_FILLED = """
-select count(*) as number from txtopo.ledger
- where topology = :topology and committer = :committer and backfills is not null and state = 'applied'
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,7 @@ def preview_backfill(connection: Connection, status: TopologyStatus, committer: 
             f"{status.topology} has no committer {committer} that keeps a table; it has {', '.join(sorted(targets))}\n"
             f"  next: start `txtopo run` with the committer, then txtopo backfill {status.topology} {committer}"
         )
-    (found,), (filled,) = rows(connection, _LACKING, **named), rows(connection, _FILLED, **named)
+    (found,), (filled,) = rows(connection, _LACKING, **named), rows(connection, report_statements.FILLED, **named)
     return BackfillPreview(
         topology=status.topology,
         committer=committer,
@@ -108,7 +104,7 @@ class BackfillFollower:
         """Report the number if it has changed, not too often."""
         if self._told is not None and time.monotonic() - self._told_at < TOLD_EVERY_S:
             return
-        (filled,) = rows(connection, _FILLED, **self._named)
+        (filled,) = rows(connection, report_statements.FILLED, **self._named)
         if self._told is not None and filled["number"] != self._told:
             self._say(f"{filled['number']} batches are counted into {self._named['committer']} by backfills")
         self._told, self._told_at = filled["number"], time.monotonic()

@@ -98,6 +98,8 @@ class OpenOrder:
     """The txids that the order names; empty if it concerns the whole topology."""
     committer: str | None = None
     """The committer that a backfill fills."""
+    filled: int | None = None
+    """The number of batches that backfills have counted into it so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,16 +243,22 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         dead_lettered=sums["dead_lettered"],
         failed_runs=runs["failed_runs"],
         failed_runs_total=runs["failed_runs_total"],
-        open_orders=tuple(
-            OpenOrder(
-                order_id=order["order_id"],
-                kind=order["kind"],
-                txids=txids_of(order["arguments"]),
-                committer=committer_of(order["arguments"]),
-            )
-            for order in orders
-        ),
+        open_orders=tuple(_open_order(connection, topology, order) for order in orders),
         **own_words,
+    )
+
+
+def _open_order(connection: Connection, topology: str, row: RowMapping) -> OpenOrder:
+    committer, filled = committer_of(row["arguments"]), None
+    if committer is not None:
+        (found,) = rows(connection, report_statements.FILLED, topology=topology, committer=committer)
+        filled = found["number"]
+    return OpenOrder(
+        order_id=row["order_id"],
+        kind=row["kind"],
+        txids=txids_of(row["arguments"]),
+        committer=committer,
+        filled=filled,
     )
 
 

@@ -56,6 +56,12 @@ select request_id as order_id, kind, arguments from txtopo.request where topolog
  order by request_id limit :limit
 """
 
+FILLED = """
+select count(*) as number from txtopo.ledger l
+ where topology = :topology and committer = :committer and backfills is not null and state = 'applied'
+"""
+"""Batches that backfills have counted into a committer."""
+
 FAILED_RUNS = """
 select count(*) as failed_runs_total, count(*) filter (where a.at >= t.started_at) as failed_runs
   from txtopo.action a left join txtopo.topology t using (topology)

@@ -110,7 +110,8 @@ def _holes(one: TopologyStatus) -> str:
 def _open_order(order: OpenOrder) -> str:
     about = f" of {batches_named(order.txids)}" if order.txids else ""
     about = f" of {order.committer}" if order.committer is not None else about
-    return f"{order.kind}{about} (order {order.order_id})"
+    so_far = f", {counted(order.filled, 'batch')} counted so far" if order.filled is not None else ""
+    return f"{order.kind}{about} (order {order.order_id}{so_far})"
 
 
 def _fact(name: str, value: str) -> str:
