@@ -48,21 +48,24 @@ def orders(**settings: Any) -> TableSpout:
     return TableSpout(settings.pop("table", "orders"), settings.pop("fields"), **settings)
 
 
+def context_of(said: list[str], *, once: bool = False, previous: Metadata | None = None) -> SpoutContext:
+    """What the driver half of a spout receives."""
+    return SpoutContext(
+        topology="t",
+        spout="s",
+        consumed={},
+        once=once,
+        monotonic=time.monotonic,
+        say=said.append,
+        previous=previous,
+    )
+
+
 def coordinator_of(
     spout: TableSpout, said: list[str] | None = None, *, once: bool = False, previous: Metadata | None = None
 ) -> SpoutCoordinator:
     """The driver half of a spout."""
-    return spout.open_coordinator(
-        SpoutContext(
-            topology="t",
-            spout="s",
-            consumed={},
-            once=once,
-            monotonic=time.monotonic,
-            say=(said if said is not None else []).append,
-            previous=previous,
-        )
-    )
+    return spout.open_coordinator(context_of(said if said is not None else [], once=once, previous=previous))
 
 
 def planned(coordinator: SpoutCoordinator, previous: Metadata | None = None, txid: int = 1) -> Metadata:

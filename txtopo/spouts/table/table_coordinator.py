@@ -16,6 +16,7 @@ from txtopo.spouts.table import table_statements
 from txtopo.spouts.table.database import TableDatabase, one_snapshot
 from txtopo.spouts.table.row_ranges import (
     SUM_MODULUS,
+    XMIN_END,
     Look,
     OtherServerError,
     OtherTableError,
@@ -68,6 +69,7 @@ class TableCoordinator:
         self._connection: Any = None
         self._name = ""
         self._table: tuple[str, str] = ("", "")
+        self._oid = 0
         self._key: tuple[str, ...] = ()
         self._look: Look | None = None
         self._settling: Settling | None = None
@@ -100,7 +102,10 @@ class TableCoordinator:
             table = look_up(cursor, self._cuts.table)
             self._key = checked_key(table, self._cuts.fields, self._cuts.settled, self._cuts.key)
             self._name, self._table = table.shown, (table.schema, table.name)
+            self._oid = table.oid
             self._look = look_at(cursor, table.oid)
+            if self._cuts.settled.column is not None:
+                self._check_given_out(cursor)
         self._settle(self._look)
         return [self._name]
 
@@ -209,6 +214,27 @@ class TableCoordinator:
         except OtherTableError as error:
             raise _halting(str(error), self._name, "other table") from None
 
+    def _check_given_out(self, cursor: Any) -> None:
+        """Raise BatchDataError for rows with ids that belong to no transaction of this server: they would be read when
+        it comes to these ids, if ever.
+        """
+        column = self._cuts.settled.column
+        cursor.execute(self._statements.not_given_out())
+        lowest, upcoming = cursor.fetchone()
+        if lowest is not None:
+            raise refused(
+                self._name,
+                f"rows have transaction ids from {lowest} on, and the server will give out {upcoming} next: they were "
+                f"copied from another server; give them the id of a new transaction: update {self._name} set {column} "
+                f"= default where {column} >= '{upcoming}'",
+                "ids of another server",
+            )
+
+    @property
+    def _statements(self) -> Statements:
+        columns = tuple(dict.fromkeys((*self._key, *self._cuts.fields.names)))
+        return Statements(self._table, self._cuts.settled, self._key, columns)
+
     def _check_rewritten(self, last: Mapping[str, Any]) -> None:
         """Raise BatchDataError if the table was rewritten so that its rows count as new ones: their `xmin` is that of
         the rewriting transaction. VACUUM FULL keeps it.
@@ -227,9 +253,8 @@ class TableCoordinator:
     ) -> tuple[list[RowPiece], RowPlace]:
         """Return the pieces of the rows after a position, and the position where they end."""
         cuts = self._cuts
-        columns = tuple(dict.fromkeys((*self._key, *cuts.fields.names)))
         rows_max = 2**62 if unlimited else cuts.rows_max
-        statement, values = Statements(self._table, cuts.settled, self._key, columns).pieces(
+        statement, values = self._statements.pieces(
             after,
             to,
             rows_max=rows_max,
@@ -238,6 +263,10 @@ class TableCoordinator:
             piece_bytes=cuts.piece_bytes,
         )
         with self._snapshot() as cursor:
+            cursor.execute(self._statements.locked())
+            cursor.execute(table_statements.NUMBER, dict(zip(("schema", "name"), self._table, strict=True)))
+            if cursor.fetchone() != (self._oid,):
+                raise _halting(f"{self._name}: another table has this name now", self._name, "other table")
             cursor.execute(statement, values)
             found = cursor.fetchall()
         pieces, rows, size, total = [], 0, 0, 0
@@ -272,13 +301,15 @@ class TableCoordinator:
         if self._once or now - self._since[1] < HELD_S:
             return
         self._since = (horizon, now)
-        waiting, values = Statements(self._table, self._cuts.settled, self._key, self._key).waiting(after)
+        waiting, values = self._statements.waiting(after)
         with self._snapshot() as cursor:
             cursor.execute(waiting, values)
             if not cursor.fetchone()[0]:
                 return
-            cursor.execute(table_statements.HOLDERS)
-            holder = cursor.fetchone() or ("an unknown process", None)
+            cursor.execute(table_statements.HOLDER, {"id": str(horizon % XMIN_END)})
+            holder = cursor.fetchone()
+        if holder is None:
+            return
         age = "" if holder[1] is None else f", open for {holder[1]} s"
         self._say(f"{self._name}: rows wait for an older transaction to end: {holder[0]}{age}")
 

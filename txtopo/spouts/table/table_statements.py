@@ -21,6 +21,10 @@ select s.system_identifier::text || '/' ||
        %(oid)s::oid::bigint, coalesce(pg_relation_filenode(%(oid)s::oid), 0)::bigint
   from pg_control_system() s, pg_control_checkpoint() c
 """
+NUMBER = """
+select c.oid::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where n.nspname = %(schema)s and c.relname = %(name)s
+"""
 TAKE_ID = "select pg_current_xact_id()"
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text"
 TABLE = """
@@ -44,16 +48,16 @@ select i.indisprimary, i.indisunique and i.indimmediate,
   from pg_index i
  where i.indrelid = %(oid)s and i.indisvalid and i.indpred is null and i.indexprs is null
 """
-HOLDERS = """
+HOLDER = """
 select 'process ' || pid || ' of database ' || coalesce(datname, '?'),
        extract(epoch from clock_timestamp() - xact_start)::bigint
-  from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()
+  from pg_stat_activity where backend_xid = %(id)s::xid
 union all
 select 'prepared transaction ' || quote_literal(gid) || ' of database ' || database,
        extract(epoch from clock_timestamp() - prepared)::bigint
-  from pg_prepared_xacts
- order by 2 desc nulls last limit 1
+  from pg_prepared_xacts where transaction = %(id)s::xid
 """
+"""Who has the transaction of an id, and for how many seconds it has been open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,21 @@ class Statements:
             key_texts=sql.SQL(", ").join(sql.SQL("{}::text").format(key) for key in keys),
         )
         return statement, [*values, rows_max, piece_rows, piece_bytes, bytes_max]
+
+    def locked(self) -> sql.Composed:
+        """Return the statement after which nobody gives the table's name to another one before the end of the database
+        transaction.
+        """
+        return sql.SQL("lock table {} in access share mode").format(self._table)
+
+    def not_given_out(self) -> sql.Composed:
+        """Return the query for the lowest id in the table that the server has not given out yet, and for its next
+        one.
+        """
+        return sql.SQL(
+            "select (select {id}::text from {table} t where {id} >= pg_snapshot_xmax(pg_current_snapshot()) "
+            "order by {id} limit 1), pg_snapshot_xmax(pg_current_snapshot())::text"
+        ).format(id=self._id, table=self._table)
 
     def waiting(self, after: RowPlace) -> tuple[sql.Composed, list[str]]:
         """Return the query whether rows that can be seen are after a position."""
