@@ -388,6 +388,9 @@ def test_a_table_or_a_server_that_is_another_one_halts(shop: str) -> None:
     ahead = after(to={"id": str(2**40)})
     with pytest.raises(BatchDataError, match="transaction ids went back"):
         coordinator_of(spout).initialize_transaction(2, ahead)
+    late = after(parts=[{**range_of(first)["parts"][0], "to": {"id": str(2**40)}}])
+    with pytest.raises(TimeoutError, match="has only come to transaction id"):
+        rows_of(spout, late)
     with pytest.raises(BatchDataError, match="planned with settled='xid8:written_by', now it is 'xmin'"):
         coordinator_of(orders(settled="xmin")).initialize_transaction(2, first)
     run(shop, "drop table orders; " + ORDERS)
@@ -409,7 +412,12 @@ def test_a_table_that_is_exchanged_while_a_batch_is_cut_is_not_read(shop: str) -
     """Between the look at the catalog and the rows, another table gets the name."""
     run(shop, "insert into orders (shop, price) values ('s', 1)")
     half = orders().get_coordinator({}, context_of([]))
-    assert wait_until(lambda: half.partition_names({}) and half.next_range("public.orders", None) is not NOTHING, 30)
+
+    def is_there() -> bool:
+        half.partition_names({})
+        return half.next_range("public.orders", None) is not NOTHING
+
+    assert wait_until(is_there, 30)
     half.partition_names({})
     run(shop, "alter table orders rename to before; " + ORDERS)
     run(shop, "insert into orders (shop, price) values ('other', 1)")

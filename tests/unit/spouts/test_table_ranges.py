@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 
 from txtopo import TableSpout
 from txtopo.errors import BatchDataError, ConfigurationError, TopologyError
+from txtopo.spouts.partitioned import NOTHING
 from txtopo.spouts.table.database import TableDatabase, database_of, said_by_server
 from txtopo.spouts.table.row_ranges import (
+    Look,
     OtherServerError,
     OtherTableError,
+    RowPiece,
     RowPlace,
     Settled,
     Settling,
     check_xmin,
     settled_by,
 )
+from txtopo.spouts.table.table_coordinator import TableCoordinator
+from txtopo.topology.components import SpoutContext
 
 FIELDS = "id bigint"
 SECRET = "s3cret-canary"
@@ -44,6 +49,38 @@ def test_a_horizon_is_used_when_the_disk_has_what_is_below() -> None:
     assert Settling(9, 8192 + 24).is_on_disk(8192)
     assert not Settling(9, 8192 + 80).is_on_disk(8192)
     assert not Settling(9, 8193 + 24).is_on_disk(8193)
+
+
+def look(horizon: int, written: int, on_disk: int) -> Look:
+    """An answer of a server."""
+    return Look(server="7/1", horizon=horizon, in_recovery=True, written=written, on_disk=on_disk, oid=1, file=1)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_rows_wait_for_the_disk_of_the_server_and_a_run_does_not_end_before(once: bool) -> None:
+    """A crash of the server may give out ids again whose transactions were seen and not yet written to the disk."""
+    spout = TableSpout("t", FIELDS)
+    context = SpoutContext(topology="t", spout="s", consumed={}, once=once, monotonic=lambda: 0.0, say=print)
+    half = spout.get_coordinator({}, context)
+    assert isinstance(half, TableCoordinator)
+    half._name = "t"
+    asked: list[RowPlace] = []
+
+    def nothing(after: RowPlace | None, to: RowPlace, *, unlimited: bool = False) -> tuple[list[RowPiece], RowPlace]:
+        asked.append(to)
+        return [], to
+
+    half._pieces = nothing  # type: ignore[method-assign]
+    for answer, horizon in (
+        (look(10, 500, 400), None),
+        (look(12, 600, 550), 10),
+        (look(12, 600, 600), 10 if once else 12),
+    ):
+        half._look = answer
+        half._settle(answer)
+        assert half.next_range("t", None) is NOTHING
+        assert asked[-1:] == ([] if horizon is None else [RowPlace(horizon)])
+        assert half.is_exhausted() is (horizon is not None)
 
 
 def test_xmin_is_refused_where_it_is_not_the_whole_id() -> None:
