@@ -17,7 +17,7 @@ from benchmarks.round_trips import CountingProxy
 from txtopo import Topology
 from txtopo.app import spark_executor
 from txtopo.core.values import Failure, Outcome, Processed, TransactionAttempt
-from txtopo.ports import Assignment, Executor, Tell, tell_nobody
+from txtopo.ports import Assignment, Executor, Staging, Tell, tell_nobody
 
 LONE_BATCHES = 120
 """Batches that are planned, processed and committed one after the other."""
@@ -39,6 +39,9 @@ class Recorder:
         """Start the executor that answers."""
         if self._executor is not None:
             self._executor.start()
+
+    def stage_with(self, staging: Staging) -> None:
+        """Nothing is so large."""
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """Answer from memory, or ask the executor and keep its answers."""

@@ -115,6 +115,7 @@ class AggregateCommitter(CommitterBolt):
 
     committer_kind: ClassVar[str] = "aggregate"
     commits_in_runs: ClassVar[bool] = True
+    can_be_staged: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from txtopo.committers.postgres.staging_settings import staging_place
 from txtopo.coordinators.ended_processes import new_nonce
 from txtopo.core.backoff import backoff_s
 from txtopo.core.events import End
@@ -134,10 +135,9 @@ def drive_to_end(
                 else f"starting Spark ({settings.master or 'on this machine'})"
             )
         executor = make_executor(topology, digest, settings)
-        if hasattr(executor, "say"):
-            executor.say = reporter.say
-        if hasattr(executor, "note"):
-            executor.note = reporter.note
+        for name, tell in (("say", reporter.say), ("note", reporter.note)):
+            if hasattr(executor, name):
+                setattr(executor, name, tell)
         try:
             executor.start()
             end = driver.run(executor)
@@ -161,6 +161,7 @@ def connect_strings(settings: Settings, reporter: Reporter) -> Settings:
     from txtopo.local.services import running_dev
 
     settings = settings.with_services(running_dev)
+    staging_place(settings)  # refused before anything is started
     dsn = str(settings.dsn)
     engine = make_engine(dsn, "txtopo/check")
     is_local = settings.source("dsn") == LOCAL_SERVICES
@@ -354,6 +355,7 @@ class Driver:
                     say=self.reporter.say,
                     watch=self._watch,
                     dead_letter_max=self.settings.dead_letter_max,
+                    staging_place=staging_place(self.settings),
                 )
                 return self._run_lead(leadership, services, rules_of(self.settings, session.session_s))
         finally:
@@ -483,8 +485,6 @@ def tell_end(end: End, driver: Driver) -> RunResult:
             raise ZooKeeperUnavailable(end.reason)
         case "executor_lost" if not is_asked:
             raise ExecutorLost(end.reason)
-        case _:
-            pass
     driver.reporter.note(f"{end.kind}: {end.reason}; {driver.reporter.summary(driver.last_txid)}")
     return RunResult(
         topology=driver.topology.name,

@@ -113,6 +113,12 @@ class Settings:
     """Seconds between two checks for new input."""
     results_bytes_max: int = field(default=limits.RESULTS_BYTES_MAX, metadata=_key("bytes", 1024 * 1024, 64 * 1024**3))
     """Bytes of all uncommitted results in the driver above which only the next batch to commit is processed."""
+    staging_dsn: str | None = field(default=None, metadata=_key("text"))
+    """Postgres for the tasks of Spark, without a password: then results with many keys do not go through the driver."""
+    result_rows_max: int = field(default=limits.RESULT_ROWS_MAX, metadata=_key("number", 1, 100_000_000))
+    """Result rows of one committer in one batch above which tasks store them in Postgres; counts with staging_dsn."""
+    staging_connections: int = field(default=limits.STAGING_CONNECTIONS, metadata=_key("number", 1, 64))
+    """Connections to Postgres that the tasks of this driver open together for results; counts with staging_dsn."""
     checkpoint_every_s: float = field(default=limits.CHECKPOINT_EVERY_S, metadata=_key("seconds", 0.01, 60))
     """Seconds by which ZooKeeper's counter may lag the ledger."""
     log_folder: Path | None = field(default=None, metadata=_key("folder"))

@@ -147,6 +147,24 @@ class NoBatchAtFault(Halted):
         """Name of the spout, bolt or committer."""
 
 
+class StagedRowsLost(TxtopoError):
+    """Rows that tasks stored for a batch are not there when it is committed (P5: unlogged tables are empty after a
+    crash of the server). No data is at fault: the batch is processed again.
+    """
+
+
+class StagingFailed(TxtopoError):
+    """A task could not store result rows in Postgres. `kind` says who is at fault: infrastructure, data or halt."""
+
+    def __init__(self, kind: Literal["infrastructure", "data", "halt"], message: str) -> None:
+        super().__init__(kind, message)
+        self.kind: Literal["infrastructure", "data", "halt"] = kind
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}"
+
+
 class RunRefused(TxtopoError):
     """The tables of this topology allow no commit of several batches in one database transaction (R20): its batches are
     committed one by one from now on. No batch is at fault.

@@ -40,6 +40,9 @@ class RunSettings(TypedDict, total=False):
     postgres_away_max_s: float | str
     spout_poll_s: float | str
     results_bytes_max: int | str
+    staging_dsn: str
+    result_rows_max: int
+    staging_connections: int
     checkpoint_every_s: float | str
     log_folder: str | Path
     quiet: bool

@@ -16,7 +16,7 @@ from txtopo.committers.protocol.redo_checks import check_reversed, no_contributi
 from txtopo.committers.protocol.row_tables import RowShape, UpsertShape, numbered, of_rows
 from txtopo.committers.protocol.rules import describe_counts
 from txtopo.core.values import CommitterCount, CommitterResult
-from txtopo.errors import BatchDataError
+from txtopo.errors import BatchDataError, StagedRowsLost
 from txtopo.topology.components import CommitterComponent
 from txtopo.tuples.storable_keys import check_row_keys
 
@@ -76,7 +76,7 @@ class MemoryDraft:
         if name not in self._store.tables or list(result.rows.column_names) != [c.name for c in shape.columns]:
             raise _misfit(committer, f"there is no table {name} with these columns")
         counted, digest, seen = 0, 0, set[Key]()
-        for row in _rows_of(result):
+        for row in self._rows_of(committer, result):
             _check_row(committer, shape, row)
             key, numbers = row[: len(shape.keys)], row[len(shape.keys) :]
             if key in seen:
@@ -196,6 +196,17 @@ class MemoryDraft:
         for name, contributions in self._contributions.items():
             self._store.contributions[name] = [*self._store.contributions.get(name, []), *contributions]
 
+    def _rows_of(self, committer: CommitterComponent, result: CommitterResult) -> list[tuple[Any, ...]]:
+        """Return the result rows: those in the driver, or all of those in the staging table that count (R10)."""
+        if result.staged is None:
+            return list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
+        chosen = {(part.part, part.task_attempt) for part in result.staged.parts}
+        stored = self._store.staging.get(result.staged.table, [])
+        rows = [row for part, task_attempt, row in stored if (part, task_attempt) in chosen]
+        if len(rows) != result.staged.rows:
+            raise StagedRowsLost(f"committer {committer.name}: {len(rows)} of {result.staged.rows} rows are left")
+        return rows
+
     def _row(self, name: str, key: Key) -> Numbers | None:
         draft = self._tables.get(name, {})
         return draft[key] if key in draft else self._store.tables.get(name, {}).get(key)
@@ -226,10 +237,6 @@ class MemoryDraft:
                 for numbers in left:
                     made[at] = after(column, made[at], numbers[at])
         return tuple(made)
-
-
-def _rows_of(result: CommitterResult) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in result.rows.columns), strict=True))
 
 
 def _check_row(committer: CommitterComponent, shape: TableShape, row: tuple[Any, ...]) -> None:

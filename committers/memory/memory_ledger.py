@@ -14,6 +14,7 @@ from typing import Any, Literal
 from txtopo.committers.memory.memory_halves import memory_half
 from txtopo.committers.memory.memory_mirror import mirrored
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
+from txtopo.committers.memory.memory_staging import MemoryStaging
 from txtopo.committers.memory.memory_store import (
     MemoryPostgres,
     StoredAction,
@@ -52,7 +53,7 @@ from txtopo.core.values import (
     TransactionAttempt,
 )
 from txtopo.errors import Halted, PostgresUnavailable, invariant
-from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, StagingPlace
 from txtopo.topology.components import CommitterComponent
 
 __all__ = ["MemoryLedger", "MemoryPostgres"]
@@ -341,6 +342,9 @@ class MemoryLedger:
                 problem=None,
                 planned_txid=planned_txid,
             )
+
+    def staging(self, lead: Lead, place: StagingPlace | None) -> MemoryStaging:
+        return MemoryStaging(self._store, lead, place)
 
     def close(self) -> None:
         self._is_closed = True

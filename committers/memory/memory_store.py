@@ -149,6 +149,8 @@ class MemoryPostgres:
         self.columns: dict[str, tuple[Column, ...]] = {}
         self.targets: dict[str, tuple[str, str]] = {}
         """`schema.table` -> (topology, committer)."""
+        self.staging: dict[str, list[tuple[int, int, tuple[Any, ...]]]] = {}
+        """Staging table -> rows with their part and task attempt in front."""
         self.not_plain: dict[str, str] = {}
         """`schema.table` -> what it has, such as a CHECK, that allows no commit runs (R20)."""
         self.topologies: dict[str, TopologyRows] = {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from txtopo.committers.postgres.staged_rows import check_merged, pieces_of, staged_rows
 from txtopo.committers.postgres.transactions import Held, joined
 from txtopo.committers.protocol.count_tables import Column, TableShape, result_of_rows, shape_of
 from txtopo.committers.protocol.folds import merges
@@ -35,14 +36,8 @@ class Applier:
     def __init__(self, component: CommitterComponent) -> None:
         self.component = component
         self.shape = shape_of(component)
-        work = _work(self.shape)
-        self._part = f"{work}\nselect counted, written, digest from n"
-        self._last = f"""{work}
-insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, ignored, reversed,
-  digest)
-select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written +
-  %(written_before)s, 0, %(reversed)s, n.digest + %(digest_before)s::numeric from n
-returning counted, written, digest"""
+        work = _work(self.shape, _given(self.shape))
+        self._part, self._last = _summed(work), _recorded(work)
 
     def apply(
         self,
@@ -59,9 +54,17 @@ returning counted, written, digest"""
         `reversed_rows` is the number of contribution rows that were reversed before, if the batch is a redo.
         """
         counted, written, digest = 0, 0, 0
-        chunks = list(self._chunks(result))
+        part, last = self._part, self._last
+        if result.staged is None:
+            chunks = [self._arrays(chunk) for chunk in self._chunks(result)]
+        else:
+            work = _work(self.shape, staged_rows(self.shape, result.staged))
+            part, last = _summed(work), _recorded(work)
+            chunks, held = pieces_of(connection, result.staged, held), None
         for index, chunk in enumerate(chunks):
             is_last = index == len(chunks) - 1
+            if is_last and result.staged is not None:
+                check_merged(self.component.name, result.staged, written)
             # P4: the recorded numbers come from the statements that applied the rows; only `arrived` and `results` are
             # reported by the tasks.
             known = {
@@ -75,12 +78,11 @@ returning counted, written, digest"""
             values = {
                 "topology": topology,
                 "txid": txid,
-                **self._arrays(chunk),
+                **chunk,
                 **(known if is_last else {}),
                 "committer": self.component.name,
             }
-            sql = self._last if is_last else self._part
-            row = connection.exec_driver_sql(*joined(held, sql, values)).one()
+            row = connection.exec_driver_sql(*joined(held, last if is_last else part, values)).one()
             held = None
             add = (0, 0, 0) if is_last else (counted, written, digest)
             counted, written, digest = (int(new) + before for new, before in zip(row, add, strict=True))
@@ -95,8 +97,8 @@ returning counted, written, digest"""
         )
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
-        """Return what the last batch in the contribution table contributed; None if there is no such table, or no batch
-        in it.
+        """Return what the last batch in the contribution table contributed, of many keys only some; None if there is no
+        such table, or no batch in it.
         """
         table, names = self.shape.contributions, [column.name for column in self.shape.columns]
         if table is None:
@@ -104,12 +106,16 @@ returning counted, written, digest"""
         listed = ", ".join(map(quoted, names))
         last = f"select max(txid) from {table} where txid > 0 and reverses is null"
         rows = connection.exec_driver_sql(
-            f"select {listed} from {table} where reverses is null and txid = ({last})", {}
+            f"select {listed} from {table} where reverses is null and txid = ({last}) limit {ROWS_PER_STATEMENT}", {}
         ).all()
         return None if not rows else result_of_rows(self.component.name, names, rows, len(self.shape.keys))
 
-    def longest_key(self, result: CommitterResult) -> str:
-        """Return the longest value of a key, as text: the likely cause of an error about a limit of the server."""
+    def longest_key(self, result: CommitterResult) -> str | None:
+        """Return the longest value of a key, as text: the likely cause of an error about a limit of the server. None if
+        the rows are not in the driver.
+        """
+        if result.staged is not None:
+            return None
         sizes = (
             (len(_element(value).encode()), column.name, value)
             for column in self.shape.keys
@@ -173,10 +179,18 @@ _FORMS: dict[type, Callable[[Any], str]] = {str: _text, int: str, Decimal: str, 
 """Exact type -> its form."""
 
 
-def _work(shape: TableShape) -> str:
-    """The part that all statements share: rows r, target t, contributions x, numbers n."""
+def _given(shape: TableShape) -> str:
+    """Return SQL for rows that are sent as arrays."""
     names = ", ".join(quoted(column.name) for column in shape.columns)
     arrays = ", ".join(f"%(c{index})s::{column.type}[]" for index, column in enumerate(shape.columns))
+    return f"select * from unnest({arrays}) as u ({names})"
+
+
+def _work(shape: TableShape, rows: str) -> str:
+    """The part that all statements share: rows r, target t, contributions x, numbers n. `rows` is the SQL that returns
+    the rows.
+    """
+    names = ", ".join(quoted(column.name) for column in shape.columns)
     keys = ", ".join(quoted(column.name) for column in shape.keys)
     weight = quoted(shape.numbers[0].name)
     if shape.contributions is None:
@@ -186,10 +200,25 @@ def _work(shape: TableShape) -> str:
             f"insert into {shape.contributions} as c (txid, reverses, {names}) select %(txid)s, null, {names} from r"
             f" returning c.{weight}, {hash_of(shape.columns, 'c')}"
         )
-    return f"""with r ({names}) as materialized (select * from unnest({arrays}) as u ({names}) order by {keys}),
+    return f"""with r ({names}) as materialized ({rows} order by {keys}),
 t as (insert into {shape.target} as t ({names}) select {names} from r on conflict ({keys}) do update set
   {merges(shape)}
   returning 1),
 x (weight, hash) as ({taken}),
 n (counted, written, digest) as (select coalesce(sum(weight), 0), (select count(*) from t), coalesce(sum(hash), 0) from
   x)"""
+
+
+def _summed(work: str) -> str:
+    """Return a statement of an apply that is not the last."""
+    return f"{work}\nselect counted, written, digest from n"
+
+
+def _recorded(work: str) -> str:
+    """Return the last statement of an apply, which records the numbers of all."""
+    return f"""{work}
+insert into txtopo.committer_count (topology, txid, committer, arrived, counted, results, written, ignored, reversed,
+  digest)
+select %(topology)s, %(txid)s, %(committer)s, %(arrived)s, n.counted + %(counted_before)s, %(results)s, n.written +
+  %(written_before)s, 0, %(reversed)s, n.digest + %(digest_before)s::numeric from n
+returning counted, written, digest"""

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 
 import pyarrow as pa
-from pyarrow import csv
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.apply_counts import array_literal, hash_of
+from txtopo.committers.postgres.copied_text import texts_of, with_front
 from txtopo.committers.postgres.transactions import raw_of
 from txtopo.committers.protocol.row_tables import RowShape, numbered
 from txtopo.committers.sql_names import quoted
@@ -20,8 +20,6 @@ from txtopo.errors import invariant
 from txtopo.topology.components import CommitterComponent
 from txtopo.tuples.storable_keys import check_row_keys
 
-ROWS_PER_COPY = 50_000
-"""Largest number of rows in one COPY; more are sent in several, so that their text needs little memory."""
 TRIPS_PER_COPY = 2
 """Round trips: the server answers that it is ready, and that it has the rows."""
 
@@ -44,8 +42,8 @@ class CopiedRows:
         for front, result in zip(fronts, results, strict=True):
             rows = numbered(self._component, result)
             check_row_keys(self._component.name, self._component.bolt.row_keys, rows)
-            tables.append(_with_front(front, rows))
-        yield from _texts(pa.concat_tables(tables))
+            tables.append(with_front(front, rows))
+        yield from texts_of(pa.concat_tables(tables))
 
     def send(self, connection: Connection, text: BytesIO) -> None:
         """COPY one text. One that is empty is sent too, so that a right that is missing shows without rows (W4)."""
@@ -91,30 +89,6 @@ class CopiedRows:
 def sums_of(shape: RowShape, alias: str) -> str:
     """Return SQL for the number of rows and their digest."""
     return f"count(*), coalesce(sum({hash_of(shape.hashed, alias)}), 0)"
-
-
-def _with_front(front: Sequence[int], rows: pa.Table) -> pa.Table:
-    of_batch = [pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows) for number in front]
-    columns = [*of_batch, *rows.columns]
-    return pa.table(columns, names=[str(at) for at in range(len(columns))])
-
-
-def _texts(rows: pa.Table) -> Iterator[BytesIO]:
-    """Yield the rows as CSV. NULL is nothing, and the empty text two quotes, as COPY reads it."""
-    options = csv.WriteOptions(include_header=False, quoting_style="needed")
-    for start in range(0, max(1, rows.num_rows), ROWS_PER_COPY):
-        piece = rows.slice(start, ROWS_PER_COPY)
-        text = BytesIO()
-        csv.write_csv(pa.table([*map(_written, piece.columns)], names=piece.column_names), text, options)
-        text.seek(0)
-        yield text
-
-
-def _written(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Return a column as texts where Arrow would write other ones than Postgres reads."""
-    if pa.types.is_binary(column.type):
-        return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
-    return column
 
 
 def _copy(shape: RowShape) -> str:

@@ -16,6 +16,7 @@ from txtopo.committers.postgres.lock_holders import waits_for
 from txtopo.committers.postgres.mirror import mirror_plans
 from txtopo.committers.postgres.plain_targets import obstacles
 from txtopo.committers.postgres.postgres_halves import PostgresHalf, postgres_half
+from txtopo.committers.postgres.postgres_staging import PostgresStaging
 from txtopo.committers.postgres.resolve import resolve_commit
 from txtopo.committers.postgres.run_session import PostgresRunSession
 from txtopo.committers.postgres.sql_errors import translating
@@ -44,7 +45,7 @@ from txtopo.core.values import (
     TransactionAttempt,
 )
 from txtopo.errors import ConfigurationError, Halted, invariant
-from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry
+from txtopo.ports import AttemptStart, Claim, Claimed, MirrorEntry, StagingPlace
 from txtopo.topology.components import CommitterComponent
 
 
@@ -313,6 +314,9 @@ class PostgresLedger:
                 txid=txid,
                 planned_txid=planned_txid,
             )
+
+    def staging(self, lead: Lead, place: StagingPlace | None) -> PostgresStaging:
+        return PostgresStaging(self._database, lead, place)
 
     def disconnect(self) -> None:
         """Close the connections while this driver waits for the lead. The next use opens a new one."""

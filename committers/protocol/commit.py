@@ -23,7 +23,7 @@ from txtopo.core.values import (
     Redone,
     Unknown,
 )
-from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable
+from txtopo.errors import BatchDataError, Halted, NoBatchAtFault, PostgresUnavailable, StagedRowsLost
 from txtopo.ports import Ledger, LedgerEntry, LedgerRunSession, LedgerSession, LedgerTotals, MirrorEntry
 from txtopo.topology.components import CommitterComponent, Topology
 from txtopo.topology.filled_committers import filled_by
@@ -177,6 +177,9 @@ def _in_transaction(
         # W2: every batch would fail in the same way, so this one is neither tried again nor quarantined.
         words = Failure(kind="halt", message=error.reason, component=error.component, next_command=error.next_command)
         return Aborted(txid=txid, failure=words)
+    except StagedRowsLost as error:
+        # R10: the rows are gone, so only another attempt can be committed; no data is at fault.
+        return Aborted(txid=txid, failure=Failure(kind="suspect", message=str(error)))
     except PostgresUnavailable as error:
         if not error.definite:
             return Unknown(txid=txid, message=str(error))

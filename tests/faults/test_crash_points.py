@@ -4,6 +4,10 @@ an independent recount, each txid once and in order.
 
 from __future__ import annotations
 
+from contextlib import closing
+
+import psycopg2
+
 from tests.kit.drivers import World
 from tests.kit.orders import recount, restored, write_orders
 from txtopo.core.crash_points import CrashPoint
@@ -33,6 +37,7 @@ DEATHS = {
     CrashPoint.ATTEMPT_BEGUN: FIRST,
     CrashPoint.COMMITTED: LAST,
     CrashPoint.PROCESSED: FIRST,
+    CrashPoint.STAGED: FIRST,
 }
 """At which time to die there, in this order. A batch that runs alone in three drivers that die is left out, and which
 batches run at a death is chance. So no batch may run at three deaths in a row. LAST commits every batch that earlier
@@ -47,6 +52,8 @@ ONE_BY_ONE = "1"
 """Batches in a database transaction: deaths within a run of several commit nothing, and which run they meet is chance.
 `test_commit_runs.py` has the runs.
 """
+LARGE = "3"
+"""Result rows above which tasks store them (R10): batches have more keys."""
 SESSION_S = "1"
 """Each driver waits for the end of the session of the one before. One that loses its own tries again."""
 
@@ -66,6 +73,8 @@ def test_counts_stay_right_when_drivers_die_at_every_point(world: World) -> None
             TXTOPO_ZOOKEEPER_SESSION_S=SESSION_S,
             TXTOPO_RUN_TXIDS_MAX=ONE_BY_ONE,
             DRIVER_ROWS="1",
+            TXTOPO_STAGING_DSN=world.dsn,
+            TXTOPO_RESULT_ROWS_MAX=LARGE,
         )
         assert killed.wait() == -9, f"{point} was not reached; the driver said:\n{killed.output()}"
         world.wait_for_end_of_sessions()
@@ -81,3 +90,6 @@ def test_counts_stay_right_when_drivers_die_at_every_point(world: World) -> None
     assert world.stored() == restored(world.folder)
     world.check_ledger(len(DEATHS) * FILES, COMMITTERS)
     world.check_nothing_left_over()
+    with closing(psycopg2.connect(world.dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("select count(*) from pg_class where relnamespace = 'txtopo_staging'::regnamespace")
+        assert cursor.fetchall() == [(0,)], "staging tables are left"

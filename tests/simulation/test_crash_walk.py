@@ -14,9 +14,12 @@ from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules
+from txtopo.ports import StagingPlace
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
 
 FILES = 4
+LARGE = StagingPlace(dsn="", rows_max=3)
+"""Batches of these files have about six keys: tasks store them (R10)."""
 SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "40"))
 
 
@@ -40,6 +43,7 @@ def check(stores: SimulatedStores, folder: Path) -> None:
     assert totals(stores) == recount(folder)
     ledger = stores.postgres.topologies["orders"].ledger
     assert sorted(ledger) == list(range(FILES + 1))
+    assert not stores.postgres.staging, "nothing is left of what tasks stored"
     epochs = [ledger[txid].epoch for txid in sorted(ledger)]
     assert epochs == sorted(epochs)
 
@@ -63,7 +67,28 @@ def test_every_step_of_a_short_run_can_be_the_last_of_its_driver(folder: Path) -
 
         assert SimulatedDriver(topology=topology, stores=stores, seed=8).run().kind == "finished"
         check(stores, folder)
-    assert reached == set(CrashPoint)
+    assert reached == set(CrashPoint) - {CrashPoint.STAGED}
+
+
+def test_every_step_of_a_run_with_large_results_can_be_the_last_of_its_driver(folder: Path) -> None:
+    """R10: what tasks had stored for a driver that died is counted once or not at all, and nothing of it is left."""
+    topology, reached = orders_topology(folder), set[CrashPoint]()
+    for nth in range(1, 1000):
+        stores = SimulatedStores()
+        with KillAt(nth) as kill:
+            try:
+                SimulatedDriver(topology=topology, stores=stores, seed=7, staging_place=LARGE).run()
+            except Killed:
+                pass
+        if kill.killed_at is None:
+            check(stores, folder)
+            break
+        reached.add(kill.killed_at)
+        after = None if nth % 2 else LARGE  # The next driver may have no place for large results.
+
+        assert SimulatedDriver(topology=topology, stores=stores, seed=8, staging_place=after).run().kind == "finished"
+        check(stores, folder)
+    assert reached == set(CrashPoint) - {CrashPoint.RUN_FINISHED}
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -74,7 +99,12 @@ def test_any_number_of_deaths_leaves_the_counts_right(folder: Path, seed: int) -
     for life in range(12):
         with KillAt(1 + (seed * 7919 + life * 104729) % 60):
             try:
-                end = SimulatedDriver(topology=topology, stores=stores, seed=seed * 100 + life).run()
+                end = SimulatedDriver(
+                    topology=topology,
+                    stores=stores,
+                    seed=seed * 100 + life,
+                    staging_place=LARGE if (seed + life) % 3 == 0 else None,
+                ).run()
             except Killed:
                 continue
         assert end.kind in ("finished", "halted"), end

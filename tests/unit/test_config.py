@@ -434,3 +434,20 @@ def test_an_address_is_completed(given: str, full: str) -> None:
 def test_an_unreadable_file_is_named(tmp_path: Path, text: str) -> None:
     """Promise: an error names the file."""
     assert str(tmp_path / "txtopo.toml") in refusal(tmp_path, text)
+
+
+def test_the_connection_string_of_tasks_has_no_secret() -> None:
+    """Spark shows it in its plans: the password is in a file of the hosts where tasks run."""
+    from txtopo.committers.postgres.staging_settings import staging_place
+
+    place = staging_place(Settings(staging_dsn="service=stager", result_rows_max=7, staging_connections=2))
+
+    assert place is not None and (place.dsn, place.rows_max, place.connections) == ("service=stager", 7, 2)
+    assert staging_place(Settings()) is None
+    for dsn in ("postgresql://ann:kanari@db/sales", "host=db sslpassword=kanari", "host=db password=kanari"):
+        with pytest.raises(ConfigurationError, match="which Spark would show") as refused:
+            staging_place(Settings(staging_dsn=dsn))
+        assert "kanari" not in str(refused.value)
+    with pytest.raises(ConfigurationError, match="is not a connection string") as refused:
+        staging_place(Settings(staging_dsn="password kanari"))
+    assert "kanari" not in str(refused.value)

@@ -87,8 +87,10 @@ def grown(run_max: int, txids: int, locked_s: float | None) -> int:
 def _may_share(state: State, batch: Batch) -> bool:
     """True if this batch may be committed together with others."""
     is_plain = batch.phase is Phase.PROCESSED and batch.quarantine is None and batch.plan.is_input
+    # Rows that tasks have stored are many, whatever limit applies: their batch commits alone (R20).
+    is_small = batch.processed is None or all(result.staged is None for result in batch.processed.results)
     is_free = state.single_commits is None and not state.rules.opaque and batch.plan.txid > state.alone_upto
-    return is_plain and is_free
+    return is_plain and is_small and is_free
 
 
 @dataclass(slots=True)

@@ -26,6 +26,8 @@ class CrashPoint(Enum):
     """Plan created in ZooKeeper (R3), not yet known to the machine."""
     ATTEMPT_BEGUN = "attempt_begun"
     """Attempt recorded as begun, nothing emitted."""
+    STAGED = "staged"
+    """Tasks have stored a committer's result rows in Postgres (R10), nothing of them is in the driver or applied."""
     PROCESSED = "processed"
     """Results are in the driver, not yet reported."""
     BEFORE_MIRROR = "before_mirror"

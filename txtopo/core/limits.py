@@ -159,6 +159,13 @@ IDLE_IN_TRANSACTION_TIMEOUT_MS = 5_000
 RESULTS_BYTES_MAX = 256 * 1024 * 1024
 """Bytes of all uncommitted results in the driver; a single batch beyond it halts."""
 
+RESULT_ROWS_MAX = 200_000
+"""Result rows of one committer in one batch above which tasks store them in Postgres, if they may."""
+STAGING_CONNECTIONS = 4
+"""Connections to Postgres that the tasks of one driver open together for results."""
+STAGING_IDLE_TIMEOUT_MS = 60_000
+"""The server ends a database transaction of a task that sends nothing for so long: a task may be paused."""
+
 TURN_TUPLES_MAX = 1_000_000
 """Maximum number of tuples that committers, and bolts downstream of them, emit together in the commit of a batch: they
 are in the driver, and a lock is held meanwhile.

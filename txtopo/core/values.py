@@ -154,6 +154,32 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPart:
+    """The result rows that one task attempt stored in Postgres: its COMMIT was confirmed to it."""
+
+    part: int
+    """Number of the task in its job."""
+    task_attempt: int
+    """Id of the task attempt. Rows of another attempt at the same part are in the table too, and count nothing."""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staged:
+    """The result rows of a committer that lie in a staging table of their attempt (R10), and not in the driver."""
+
+    table: str
+    """Name of the table in the schema of staging tables."""
+    parts: tuple[StagedPart, ...]
+    """The rows that count: those of one attempt at each part."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of all parts."""
+        return sum(part.rows for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterResult:
     """What the executor half of one committer passes to its driver half, for one attempt; or additional input of a bolt
     downstream of committers.
@@ -172,6 +198,8 @@ class CommitterResult:
     """(source, stream, `pyarrow.Table` of its tuples) for a component downstream of a committer, which runs in the
     commit of its batch, in the driver.
     """
+    staged: Staged | None = None
+    """Where the rows are if they are not in `rows`, which is empty then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,12 +98,14 @@ class Committing:
         """Notify the spouts after the outcome of COMMIT is known, and before the machine is, so that no later plan is
         made before (R28): in ascending order, in one piece of work.
         """
-        planner = self._planner
+        planner, staging = self._planner, self._services.staging
         known = [
             (plan, state if isinstance(outcome, Committed) else None)
             for plan, outcome in zip(plans, outcomes, strict=False)
             if isinstance(outcome, Committed | AlreadyCommitted)
         ]
+        if staging is not None and known:
+            staging.settled(known[-1][0].txid)  # R10: no commit reads the tables of these batches again.
         if not planner.wants_settled or not known:
             return
 

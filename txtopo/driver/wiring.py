@@ -23,7 +23,7 @@ from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
 from txtopo.driver.takeover import CandidateIdentity, Leadership, begin, is_opaque
 from txtopo.errors import ConfigurationError, Halted
-from txtopo.ports import CoordinatorSession
+from txtopo.ports import CoordinatorSession, Staging
 
 
 def candidate_of(
@@ -48,10 +48,14 @@ class ReadyLeader:
     state: State
     """The state in which it begins."""
     leadership: Leadership
+    staging: Staging
 
     def run(self) -> End:
         """Lead until the end; returns how it ended."""
-        return self.runner.run(self.state, self.leadership.orders)
+        end = self.runner.run(self.state, self.leadership.orders)
+        if end.kind != "lead_lost":  # Postgres may be away then; the next leader removes what is left.
+            self.staging.close()
+        return end
 
 
 def make_leader(
@@ -94,6 +98,10 @@ def make_leader(
                 f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on, and "
                 f"txtopo backfill {topology.name} {name} counts the batches before"
             )
+        staging = services.ledger.staging(leadership.lead, services.staging_place)
+        staging.begin()
+        services.executor.stage_with(staging)
+        services = replace(services, staging=staging)
         single = topology.single_commits
         found = None if single is not None or rules.opaque else _single_commits(services)
         if found is not None:
@@ -122,7 +130,7 @@ def make_leader(
         single_commits=single or found,
     )
     runner = Runner(services, leadership.lead, planner, [] if found is None else [_one_by_one(found)])
-    return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership)
+    return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership, staging=staging)
 
 
 def _single_commits(services: LeaderServices) -> str | None:

@@ -35,6 +35,7 @@ from txtopo.ports.ledger import (
     LedgerTotals,
     MirrorEntry,
 )
+from txtopo.ports.staging import Staging, StagingPlace, StagingTable, StagingWriter
 
 __all__ = [
     "Assignment",
@@ -63,6 +64,10 @@ __all__ = [
     "Processed",
     "SessionState",
     "SetNode",
+    "Staging",
+    "StagingPlace",
+    "StagingTable",
+    "StagingWriter",
     "Tell",
     "VersionDiffers",
     "tell_nobody",

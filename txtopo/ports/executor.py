@@ -12,6 +12,7 @@ from txtopo.core.values import (
     Outcome,
     TransactionAttempt,
 )
+from txtopo.ports.staging import Staging
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,11 @@ class Executor(Protocol):
     def start(self) -> None:
         """Start Spark, run every bolt once on empty input and compare its fields with the declared ones. Raises
         TopologyError or BatchDataError if a bolt fails or its fields differ.
+        """
+
+    def stage_with(self, staging: Staging) -> None:
+        """Called by each leader before it processes: results of one batch that are too large for the driver are stored
+        by tasks with `staging`, if this has a place. Without a call they are refused.
         """
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:

@@ -29,6 +29,7 @@ from txtopo.core.values import (
     TransactionAttempt,
 )
 from txtopo.errors import Halted
+from txtopo.ports.staging import Staging, StagingPlace
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent, Input
 
@@ -449,6 +450,9 @@ class Ledger(Protocol):
         """Record the end of a leader: `stopped`, `finished` or `halted` with reason and next command, and the highest
         planned txid (fenced).
         """
+
+    def staging(self, lead: Lead, place: StagingPlace | None) -> Staging:
+        """Return the staging tables of this leader (R10). Connects at the first call of one of its methods."""
 
     def close(self) -> None:
         """Roll back and close every connection (R15, a step-down discards all state). May be repeated."""

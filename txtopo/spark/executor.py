@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from txtopo.config import Settings
 from txtopo.core import limits
 from txtopo.core.values import Failure, Outcome, TransactionAttempt
 from txtopo.errors import ConfigurationError, ExecutorLost, invariant, raise_if_full, unreachable
-from txtopo.ports import Assignment, Tell, tell_nobody
+from txtopo.ports import Assignment, Staging, Tell, tell_nobody
 from txtopo.spark.failures import CONTEXT_GONE, JVM_GONE, classify, is_context_gone, is_jvm_gone
 from txtopo.spark.frames.frame_jobs import FrameJobs
 from txtopo.spark.jobs import JobContext, JobError, Judge, Run, RunReports, Say, WaveJobs
@@ -89,6 +89,7 @@ class SparkExecutor:
         self._lock = threading.Lock()
         self._closed = False
         self._reports_lost: str | None = None
+        self._staging: Staging | None = None
 
     @property
     def spark(self) -> SparkSession:
@@ -132,7 +133,14 @@ class SparkExecutor:
         check_workers(self.spark)
         check_zones(self.spark, self._topology)
         self._jobs = make_jobs(
-            self.spark, self._topology, self._code_hash, self._reports, self._failure, ackers=self._ackers, say=self.say
+            self.spark,
+            self._topology,
+            self._code_hash,
+            self._reports,
+            self._failure,
+            ackers=self._ackers,
+            say=self.say,
+            staging=lambda: self._staging if self._staging is not None and self._staging.place is not None else None,
         )
         self._jobs.start()
         self._waves = Waves(
@@ -144,6 +152,10 @@ class SparkExecutor:
             proven=self._jobs.apart,
         )
         self._warm_up(self._jobs)
+
+    def stage_with(self, staging: Staging) -> None:
+        """See Executor.stage_with."""
+        self._staging = staging
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """See Executor.process."""
@@ -272,6 +284,7 @@ def make_jobs(
     *,
     ackers: int = limits.ACKERS,
     say: Say | None = None,
+    staging: Callable[[], Staging | None] = lambda: None,
 ) -> WaveJobs:
     """Return the jobs that this topology needs; they are not started."""
     context = JobContext(
@@ -283,6 +296,7 @@ def make_jobs(
         judge=judge,
         ackers=ackers,
         say=say,
+        staging=staging,
     )
     if topology.has_tuples:
         from txtopo.spark.tuples.tuple_jobs import TupleJobs

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from txtopo.core.limits import RESULTS_BYTES_MAX
 from txtopo.core.values import Failure, cause_of
-from txtopo.errors import BatchDataError
+from txtopo.errors import BatchDataError, ConfigurationError, Fenced, Halted, StoreUnavailable
 from txtopo.spark.session.spark_settings import WORKER_MEMORY_SETTING
 from txtopo.topology.user_exceptions import is_of_user, said
 from txtopo.tuples.user_errors import RAISED, is_of_memory, shipping_remedy, user_frame
@@ -35,6 +35,7 @@ _LIMIT = re.compile(r"maxResultSize[^(\n]{0,20}\(([\d.]+ [KMG]iB)\)")
 _UNPICKLES = re.compile(r'pyspark/serializers\.py", line \d+, in loads\b')
 _LACKS = re.compile(RAISED + r"(?:ModuleNotFoundError|ImportError|(?:_?pickle\.)?UnpicklingError)\b")
 _USED_WORKER = re.compile(RAISED + r"[\w.]*UsedWorkerError: (.*)")
+_UNSTORED = re.compile(RAISED + r"[\w.]*StagingFailed: (infrastructure|data|halt): (.*)")
 _TRACEBACK = "Traceback (most recent call last)"
 _SAYS_VALUES = re.compile(
     r"Traceback \(most recent call last\)|\[(?!PYTHON)[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*\]"
@@ -90,6 +91,11 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         return Failure(kind="infrastructure", message="cancelled")
     if isinstance(error, BatchDataError):
         return _of_batch_data(error)
+    if isinstance(error, StoreUnavailable | Fenced):  # of the driver, when it makes room for large results
+        return Failure(kind="infrastructure", message=str(error))
+    if isinstance(error, Halted | ConfigurationError):
+        words = getattr(error, "next_command", None)
+        return Failure(kind="halt", message=str(error), next_command=words)
     text = _text(error)
     detail = _clip(text)
     spark = _without_values(text)
@@ -114,6 +120,8 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
         if (used := _USED_WORKER.search(user)) is not None:
             # Those workers have ended with this error: the remaining ones are fresh.
             return Failure(kind="infrastructure", message=used[1], component=component, detail=detail)
+        if (unstored := _UNSTORED.search(user)) is not None:
+            return _unstored(unstored[1], unstored[2], component, detail)
         if is_of_memory(user):
             user += f"; {component or 'it'} needs more memory than a Python worker may have ({WORKER_MEMORY_SETTING})"
         if lacks_code(text):
@@ -137,6 +145,16 @@ def classify(error: BaseException, *, component: str | None, cancelled: bool) ->
     # No verdict: the batch runs alone next time, and after three failures alone it counts as a failure of the data;
     # there is no endless loop.
     return Failure(kind="suspect", message=_first_line(text), component=component, detail=detail)
+
+
+def _unstored(kind: str, words: str, component: str | None, detail: str) -> Failure:
+    """Return the failure of a task that could not store result rows: txtopo's own words in the traceback."""
+    if kind == "halt":
+        remedy = "grant the tasks' role usage on schema txtopo_staging and insert on its tables, then start again"
+        return Failure(kind="halt", message=words, component=component, detail=detail, next_command=remedy)
+    if kind == "infrastructure":
+        return Failure(kind="infrastructure", message=words, detail=detail)
+    return Failure(kind="data", message=words, component=component, detail=detail)
 
 
 def _of_batch_data(error: BatchDataError) -> Failure:

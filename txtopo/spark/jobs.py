@@ -19,7 +19,7 @@ from txtopo.core import limits
 from txtopo.core.plan import Metadata
 from txtopo.core.values import CommitterResult, Failure, Outcome, TransactionAttempt
 from txtopo.errors import BatchDataError
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, Staging
 from txtopo.spark.reports import Reports
 from txtopo.spark.signatures import NOTHING, ORDER_PROPERTY, Signer, property_of
 from txtopo.topology.components import Topology
@@ -112,6 +112,8 @@ class JobContext:
     """Number of acker tasks if the topology acks by tuple."""
     say: Say | None = None
     """Tells the operator about steps that take long."""
+    staging: Callable[[], Staging | None] = lambda: None
+    """Returns where results go that are too large for the driver; None: they are refused."""
 
     def signer(self, runs: Sequence[Run] = ()) -> Signer:
         """Return a signer for a new copy of a plan, made for these runs alone, or for all if there are none."""

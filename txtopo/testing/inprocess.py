@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from txtopo.config import Settings
 from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt, cause_of
-from txtopo.errors import BatchDataError, TopologyError, cause_of_fault
-from txtopo.ports import Assignment, Tell, tell_nobody
+from txtopo.errors import BatchDataError, Fenced, StagingFailed, StoreUnavailable, TopologyError, cause_of_fault
+from txtopo.ports import Assignment, Staging, Tell, tell_nobody
 from txtopo.testing.local_tuples import LocalTuples
+from txtopo.testing.staging_results import staged
 from txtopo.topology.components import Topology
 from txtopo.topology.user_exceptions import is_of_code, said
 from txtopo.tuples.user_errors import spout_failure_of
@@ -59,6 +60,7 @@ class InProcessExecutor:
         self._lock = threading.Lock()
         self._runs: dict[TransactionAttempt, _Run] = {}
         self._closed = False
+        self._staging: Staging | None = None
         self.one_by_one: str | None = None
         """Never: the attempts of a wave run one after another, and nothing is gained by passing them one by one."""
         self.waves_proven = False
@@ -68,6 +70,10 @@ class InProcessExecutor:
 
     def start(self) -> None:
         """Does nothing: there is nothing to start."""
+
+    def stage_with(self, staging: Staging) -> None:
+        """See Executor.stage_with."""
+        self._staging = staging
 
     def process(self, wave: Sequence[Assignment], tell: Tell = tell_nobody) -> Sequence[Outcome]:
         """Process attempts one after another. Reports one outcome for each, in the same order, when it has ended; a
@@ -119,7 +125,12 @@ class InProcessExecutor:
     def _outcome(self, assignment: Assignment, run: _Run) -> Outcome:
         spout = self._topology.spouts[0].name
         try:
-            return self._tuples.process(assignment, lambda batches: self._watched(assignment, run, batches))
+            outcome = self._tuples.process(assignment, lambda batches: self._watched(assignment, run, batches))
+            return staged(self._staging, self._topology, outcome)
+        except (StoreUnavailable, Fenced) as error:
+            return _failed(assignment, "infrastructure", str(error))
+        except StagingFailed as error:
+            return _failed(assignment, error.kind, error.message)
         except _Cancelled:
             return _failed(assignment, "infrastructure", "the attempt was cancelled")
         except BatchDataError as error:

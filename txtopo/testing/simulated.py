@@ -23,7 +23,7 @@ from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.takeover import CandidateIdentity, is_opaque, take_lead
 from txtopo.driver.wiring import candidate_of, make_leader
 from txtopo.driver.work_queues import Work, WorkQueue
-from txtopo.ports import Executor
+from txtopo.ports import Executor, StagingPlace
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.topology.components import Topology
 
@@ -131,6 +131,8 @@ class SimulatedDriver:
     once: bool = True
     cut: bool = True
     """True if new input is planned."""
+    staging_place: StagingPlace | None = None
+    """Where results that are too large for the driver are stored; None: nowhere."""
     make_executor: Callable[[Topology, bytes], Executor] = InProcessExecutor
     said: list[str] = field(default_factory=list)
     watch: Callable[[State], None] = lambda state: None
@@ -186,6 +188,7 @@ class SimulatedDriver:
             say=self.said.append,
             watch=self.watch,
             chance=chance,
+            staging_place=self.staging_place,
         )
         rules = replace(self.rules, once=self.once)
         return make_leader(leadership, services, rules, cut=self.cut).run()

@@ -105,6 +105,10 @@ class CommitterBolt(ABC):
     the database what the batches one by one would have left. Safe by default: a kind that does not say so commits one
     by one.
     """
+    can_be_staged: ClassVar[bool] = False
+    """True: tasks may store its result rows in Postgres if there are too many for the driver; the commit merges them
+    (R10).
+    """
     contributions: bool = False
     """True: it stores what each batch added, so that a batch can be reversed and recomputed."""
     config: ClassVar[Mapping[str, Any]] = {}

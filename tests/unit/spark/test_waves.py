@@ -19,7 +19,8 @@ from txtopo.errors import DriverFull
 from txtopo.ports import Assignment
 from txtopo.spark import waves as waves_module
 from txtopo.spark.emit import TaskEmitter, emitter_order
-from txtopo.spark.frames.aggregate import Counted, results_of
+from txtopo.spark.frames.aggregate import results_of
+from txtopo.spark.frames.arrived_rows import Counted
 from txtopo.spark.jobs import BatchWork, CancelledError, Run, RunReports, check
 from txtopo.spark.reports import Report, Reports
 from txtopo.spark.running_attempts import Running

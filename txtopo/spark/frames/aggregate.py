@@ -18,14 +18,13 @@ from pyspark.sql.types import _parse_datatype_string
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import invariant, unreachable
+from txtopo.spark.frames.arrived_rows import PARTITION_BITS, PARTITIONS_MAX, Counted, arrived, rows_of, said_together
 from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS, KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
-from txtopo.tuples.readable_results import check_readable
-from txtopo.tuples.storable_keys import check_keys
 
 _RUN = "$run"
 _COMMITTER = "$committer"
@@ -33,30 +32,6 @@ _COMMITTER = "$committer"
 _ROW = "$row"
 _WEIGHT = "$weight"
 _TOTAL = "$total"
-PARTITIONS_MAX = 16
-"""Up to this number of partitions, each group contains the bounds of each partition."""
-_PARTITION_BITS = 33
-"""Spark's `monotonically_increasing_id` is the partition, shifted by this number of bits, and the row's number in it.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
-    """What the groups of one committer contain: result rows, each with the numbers of the rows that it was made
-    from.
-    """
-
-    name: str
-    schema: pa.Schema
-    """Fields of the result rows alone."""
-    key_count: int
-    by_run: bool = False
-    """True if several runs share the plan; the first column of the groups is then the number of the run."""
-    partitions: int = 0
-    """Number of partitions of the input. For each of them every group has the last row number, and the first one if
-    runs share the plan. 0: groups have no such numbers, and what arrived is the sum over the groups, until the tasks of
-    the spout say how many tuples they grouped.
-    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,7 +241,7 @@ def _bounds(partitions: int, *, by_run: bool) -> list[Column]:
     # A FILTER costs half as much per row as a CASE.
     clauses = [""]
     if partitions != 1:
-        clauses = [f" filter (where shiftright(`{_ROW}`, {_PARTITION_BITS}) = {at})" for at in range(partitions)]
+        clauses = [f" filter (where shiftright(`{_ROW}`, {PARTITION_BITS}) = {at})" for at in range(partitions)]
     names = ("min", "max") if by_run else ("max",)
     bounds = [F.expr(f"{name}(`{_ROW}`){clause}") for clause in clauses for name in names]
     return bounds if partitions <= 1 else [*bounds, F.expr(f"max(`{_ROW}`)")]
@@ -280,13 +255,13 @@ def _with_totals(
     that only groups, not rows, are doubled.
     """
     by_partition = (
-        rows.withColumn("_p", F.shiftright(F.col(_ROW), _PARTITION_BITS))
+        rows.withColumn("_p", F.shiftright(F.col(_ROW), PARTITION_BITS))
         .groupBy(*names, "_p")
         .agg(*values, F.min(_ROW).alias("_first"), F.max(_ROW).alias("_last"))
     )
     doubled = by_partition.withColumn(_TOTAL, F.explode(F.array(F.lit(False), F.lit(True))))
     own, total = ~F.col(_TOTAL), F.col(_TOTAL)
-    first = F.min("_first") if by_run else F.shiftleft(F.col("_p"), _PARTITION_BITS)
+    first = F.min("_first") if by_run else F.shiftleft(F.col("_p"), PARTITION_BITS)
     runs = [name for name in names if name in (_RUN, _COMMITTER)]
     keys = [name for name in names if name not in (_RUN, _COMMITTER)]
     return (
@@ -366,52 +341,15 @@ def result_of(counted: Counted, batches: list[pa.RecordBatch]) -> CommitterResul
     """Split what Spark returned into the result rows and the number of tuples that arrived. Raises BatchDataError if
     Python cannot read a row, or a key is too long.
     """
-    table = pa.Table.from_batches(batches) if batches else None
-    arrived, rows = 0, counted.schema.empty_table()
-    if table is not None:
-        # Without keys Spark counts no rows as one group.
-        table = table.filter(pc.greater(table.column(counted.key_count), 0))
-    if table is not None and table.num_rows:
-        arrived, table = _arrived(counted, table)
-        own = table.select(range(len(counted.schema)))
+    said, rows = said_together(counted, []), counted.schema.empty_table()
+    if batches:
+        said, rows = rows_of(counted, pa.Table.from_batches(batches))
         # In the order of the keys, so that two attempts with one plan return the same table.
-        rows = (
-            own.sort_by([(name, "ascending") for name in own.column_names[: counted.key_count]])
-            if counted.key_count
-            else own
-        )
-        rows = rows.rename_columns(counted.schema.names).cast(counted.schema)
-        check_readable(counted.name, rows)
-        check_keys(counted.name, rows, counted.key_count)
+        if counted.key_count and rows.num_rows:
+            rows = rows.sort_by([(name, "ascending") for name in rows.column_names[: counted.key_count]])
     return CommitterResult(
-        committer=counted.name, arrived=arrived, rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
+        committer=counted.name, arrived=arrived(counted, said), rows=rows, row_count=rows.num_rows, bytes=rows.nbytes
     )
-
-
-def _arrived(counted: Counted, table: pa.Table) -> tuple[int, pa.Table]:
-    """Return how many rows the partitions numbered, over all groups, up to the last number of each and from 0 or from
-    the run's first; and the groups.
-    """
-    count, first_bound = counted.key_count, len(counted.schema)
-    if not counted.partitions:
-        return int(pc.sum(table.column(count), min_count=0).as_py()), table
-    if counted.partitions > PARTITIONS_MAX:
-        is_total = table.column(first_bound)
-        return int(pc.sum(table.filter(is_total).column(count), min_count=0).as_py()), table.filter(pc.invert(is_total))
-    bounds = [table.column(first_bound + at) for at in range((1 + counted.by_run) * counted.partitions)]
-    highest = pc.max(table.columns[-1]).as_py() >> _PARTITION_BITS
-    invariant(
-        highest < counted.partitions,
-        f"{counted.name}: rows came in {highest + 1} partitions where Spark's plan has {counted.partitions}: what "
-        f"arrived cannot be determined",
-    )
-    if counted.by_run:
-        pairs = [
-            (pc.min(first).as_py(), pc.max(last).as_py()) for first, last in zip(bounds[::2], bounds[1::2], strict=True)
-        ]
-    else:
-        pairs = [(partition << _PARTITION_BITS, pc.max(last).as_py()) for partition, last in enumerate(bounds)]
-    return sum(last - first + 1 for first, last in pairs if last is not None), table
 
 
 def spark_schema(fields: Fields) -> Any:

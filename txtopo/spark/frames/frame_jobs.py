@@ -10,13 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from txtopo.core.limits import RESULTS_BYTES_MAX, WAVE_BYTES_MAX
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed
 from txtopo.errors import BatchDataError, TopologyError, invariant, unreachable
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, Staging
 from txtopo.spark import jobs
+from txtopo.spark.bounded_results import TooManyRows, collect_at_most
 from txtopo.spark.emit import emitter_order
 from txtopo.spark.failures import building_error, classify, is_about_size
 from txtopo.spark.frames.aggregate import CountJob
@@ -26,6 +29,7 @@ from txtopo.spark.frames.frame_checks import check_frames, edges, emitter_failur
 from txtopo.spark.frames.frame_plan import Compiled, Compiler, Reusable
 from txtopo.spark.frames.planned_frames import settled
 from txtopo.spark.frames.row_local_check import NotCarriedError, why_not_carried
+from txtopo.spark.frames.staged_jobs import StagedJobs
 from txtopo.spark.jobs import (
     BatchWork,
     JobContext,
@@ -43,6 +47,7 @@ from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.signatures import Signer
 from txtopo.spark.wave_proof import is_apart_by_construction
 
+TOO_LARGE = "results too large"
 TOGETHER_BYTES_MAX = WAVE_BYTES_MAX
 """A wave with one part per batch is one task up to this number of bytes of the source, with a plan that is made once; a
 larger one is spread over tasks and planned separately.
@@ -79,6 +84,7 @@ class FrameJobs:
         self._bad_rows: BadRows | None = None
         self._copies: Copies[Reusable] | None = None
         self._wave_copies: Copies[Reusable] | None = None
+        self._staged = StagedJobs()
         self.one_by_one: str | None = None
         """See WaveJobs."""
         self.apart = False
@@ -184,6 +190,8 @@ class FrameJobs:
         check(runs)
         together = self._is_together(works)
         names = [run.name for run in runs] if name is None else [name]
+        # Only what may be committed is stored, and only of a batch alone: a wave is small.
+        staging = self._context.staging() if len(runs) == 1 and name is None else None
         with contextlib.ExitStack() as stack:
             copies = (self._copies if len(runs) == 1 else self._wave_copies) if together else None
             reusable = stack.enter_context(copies.taken(runs)) if copies is not None else None
@@ -196,11 +204,11 @@ class FrameJobs:
             number = stack.enter_context(marked(self._context, runs, order if small else None))
             stack.enter_context(self._context.reports.signatures.held(copy, number, _read_in(works)))
             if reusable is not None and small:
-                by_committer = self._collected(runs, reusable.compiled, number)
+                by_committer = self._collected(runs, reusable.compiled, number, staging)
             else:
                 compiled = self._plan(runs, works, together, None if small else order, signer)
                 stack.callback(compiled.let_go)
-                by_committer = self._collected(runs, compiled, number)
+                by_committer = self._collected(runs, compiled, number, staging)
                 self._read(runs, compiled.unread())
         return [list(found) for found in zip(*by_committer, strict=True)]
 
@@ -336,10 +344,14 @@ class FrameJobs:
             for spout, given in work.given.items()
         }
 
-    def _collected(self, runs: Sequence[Run], compiled: Compiled, number: int) -> list[list[CommitterResult]]:
+    def _collected(
+        self, runs: Sequence[Run], compiled: Compiled, number: int, staging: Staging | None
+    ) -> list[list[CommitterResult]]:
         """Return, for each committer of the topology, the results of the runs."""
         found = {
-            results[0].committer: results for job in compiled.counted for results in self._collect(runs, job, number)
+            results[0].committer: results
+            for job in compiled.counted
+            for results in self._collect(runs, job, number, staging)
         }
         return [found[component.name] for component in self._topology.committers]
 
@@ -352,15 +364,42 @@ class FrameJobs:
             except Exception as error:
                 raise JobError(self._bolt_names) from error
 
-    def _collect(self, runs: Sequence[Run], job: CountJob, number: int) -> list[list[CommitterResult]]:
-        try:
-            return self._run(runs, job, number)
-        except JobError as error:
-            if len(runs) > 1 or not self._may_be_of_one(job, error):
-                raise
+    def _collect(
+        self, runs: Sequence[Run], job: CountJob, number: int, staging: Staging | None
+    ) -> list[list[CommitterResult]]:
+        names = {counted.name for counted in job.committers}
+        if staging is None or not names & self._staged.large:
+            try:
+                return self._run(runs, job, number, staging)
+            except (JobError, BatchDataError, TooManyRows) as error:
+                is_large = staging is not None and _is_too_large(error)
+                if is_large and len(names) == 1:
+                    self._staged.large |= names
+                elif not is_large and (not isinstance(error, JobError) or self._is_final(runs, job, error)):
+                    raise
         # What counts is what each committer gives alone: the failure is named with the committer that it belongs to,
         # and results that are too large together may not be too large one after the other.
-        return [results for one in job.apart() for results in self._run(runs, one, number)]
+        return [results for one in job.apart() for results in self._alone(runs, one, number, staging)]
+
+    def _is_final(self, runs: Sequence[Run], job: CountJob, error: JobError) -> bool:
+        return len(runs) > 1 or not self._may_be_of_one(job, error)
+
+    def _alone(
+        self, runs: Sequence[Run], job: CountJob, number: int, staging: Staging | None
+    ) -> list[list[CommitterResult]]:
+        """Return the results of one committer; if they are too large for the driver, tasks store them (R10)."""
+        [counted] = job.committers
+        if staging is None or counted.name not in self._staged.large:
+            try:
+                return self._run(runs, job, number, staging)
+            except (JobError, BatchDataError, TooManyRows) as error:
+                if staging is None or not _is_too_large(error):
+                    raise
+        [component] = [item for item in self._topology.committers if item.name == counted.name]
+        try:
+            return [[self._staged.run(staging, runs, job, component)]]
+        except (Py4JError, PySparkException) as error:
+            raise JobError(counted.name) from error
 
     def _may_be_of_one(self, job: CountJob, error: JobError) -> bool:
         """Return True if a failure may be that of one committer among several, or of their being together. A bolt is
@@ -373,15 +412,20 @@ class FrameJobs:
             return is_about_size(cause)
         return classify(cause, component=None, cancelled=False).kind == "data"
 
-    def _run(self, runs: Sequence[Run], job: CountJob, number: int) -> list[list[CommitterResult]]:
-        """Return, for each committer of a job, the results of the runs."""
+    def _run(
+        self, runs: Sequence[Run], job: CountJob, number: int, staging: Staging | None
+    ) -> list[list[CommitterResult]]:
+        """Return, for each committer of a job, the results of the runs. Raises TooManyRows only with `staging`."""
         check(runs)
         names = ", ".join(counted.name for counted in job.committers)
         try:
-            batches = collect_batches(job.frame)
+            place = None if staging is None else staging.place
+            batches = collect_batches(job.frame) if place is None else collect_at_most(job.frame, place.rows_max)
             if other := job.other_copy(batches):
                 self._context.reports.signatures.mixed_copies(number, other)
             found = job.results(batches, len(runs))
+        except TooManyRows:
+            raise
         except Exception as error:
             # A failure without a known cause belongs to the bolts, or to the committers' own sums if there are no
             # bolts.
@@ -391,9 +435,16 @@ class FrameJobs:
                 raise BatchDataError(
                     f"results exceed {RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
                     component=result.committer,
-                    fault="results too large",
+                    fault=TOO_LARGE,
                 )
         return found
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Return True if results are too large for the driver."""
+    if isinstance(error, BatchDataError):
+        return error.fault == TOO_LARGE
+    return isinstance(error, TooManyRows) or is_about_size(error.__cause__)
 
 
 def _read_in(works: Sequence[BatchWork]) -> set[str]:
