@@ -54,6 +54,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
         max_records: int = KAFKA_RECORDS_PER_BATCH,
         max_wait_s: float = KAFKA_WAIT_S,
+        max_bytes: int | None = None,
         rejected_max: float = REJECTED_MAX,
     ) -> None:
         """`topics` are names. `fields` are those of the values; `_key`, `_offset`, `_partition`, `_timestamp`, `_topic`
@@ -64,8 +65,10 @@ class KafkaSpout(PartitionedTransactionalSpout):
         `bootstrap.servers` alone. `value` says what a value is: an object of JSON, UTF-8 text or bytes. `start` is
         where the first batch begins in partitions that are there then; all others are read from their first offset. A
         batch has at most `max_records` offsets, and one that is not full waits for more up to `max_wait_s` seconds.
-        `kind="opaque"` is for compacted topics, and continues where offsets have expired. A batch fails if more than
-        the share `rejected_max` (0 to 1) of its messages is rejected.
+        An attempt fails if the values that it reads of a partition have more than `max_bytes` bytes (None: any number;
+        a task has a few tens of MB of them in memory at a time). `kind="opaque"` is for compacted topics, and continues
+        where offsets have expired. A batch fails if more than the share `rejected_max` (0 to 1) of its messages is
+        rejected.
 
         Raises TopologyError for an invalid value.
         """
@@ -86,6 +89,9 @@ class KafkaSpout(PartitionedTransactionalSpout):
             raise TopologyError(f"KafkaSpout: max_records {max_records!r} is not a whole number of 1 or more")
         self.max_records: int = max_records
         self.max_wait_s: float = _number("max_wait_s", max_wait_s, WAIT_S_MAX)
+        if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1):
+            raise TopologyError(f"KafkaSpout: max_bytes {max_bytes!r} is not a whole number of 1 or more")
+        self.max_bytes: int | None = max_bytes
         self.rejected_max = _number("rejected_max", rejected_max, 1.0)
 
     def _check_methods(self) -> None:
@@ -165,7 +171,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
         at = part["partition"]
         name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
         rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"])
-        return rows, read_range(self.settings, name, planned, layout["isolation"])
+        return rows, read_range(self.settings, name, planned, layout["isolation"], self.max_bytes)
 
     def bytes_of(self, partition: Any, metadata: Any) -> int:
         return (int(metadata["end"]) - int(metadata["start"])) * MESSAGE_BYTES
@@ -191,6 +197,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
             "isolation": self.isolation,
             "max_records": self.max_records,
             "max_wait_s": self.max_wait_s,
+            "max_bytes": self.max_bytes,
             "rejected_max": self.rejected_max,
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from txtopo.spouts.kafka.message_fields import envelope_fields, value_fields
 from txtopo.spouts.kafka.offset_ranges import partition_of_name
 
 TOMBSTONE = "the message has no value (a tombstone)"
+_KEY, _OFFSET, _TIMESTAMP, _VALUE = map(methodcaller, ("key", "offset", "timestamp", "value"))
 NO_TIMESTAMP = 0
 """Kind of the timestamp of a message that has none."""
 TIMES_MS = range(-62_135_596_800_000, 253_402_300_800_000)
@@ -63,16 +65,17 @@ class MessageRows:
     def emit(self, messages: Sequence[MessageLike]) -> tuple[Emitted, list[MessageLike]]:
         """Return rows and rejects of a block, and the messages of the rows."""
         refused: dict[int, str] = {}
+        values = list(map(_VALUE, messages))
         if self._json is not None:
-            refused = {at: TOMBSTONE for at, message in enumerate(messages) if message.value() is None}
+            refused = {at: TOMBSTONE for at, value in enumerate(values) if value is None}
         if self._envelope.get("_timestamp") is not None:
-            odd = (at for at, message in enumerate(messages) if not _has_usual_time(message))
-            refused.update(dict.fromkeys(odd, "the timestamp is in none of the years 1 to 9999"))
-        kept = [message for at, message in enumerate(messages) if at not in refused]
+            refused.update(dict.fromkeys(_odd_times(messages), "the timestamp is in none of the years 1 to 9999"))
+        kept = [message for at, message in enumerate(messages) if at not in refused] if refused else list(messages)
         envelope, wrong = _judged(self._envelope, self._columns(kept))
         self._add(refused, wrong, kept, messages)
         kept = _without(kept, wrong)
-        values = [message.value() for message in kept]
+        if refused:
+            values = list(map(_VALUE, kept))
         if self._json is None:
             own, wrong = _judged(self._own, [pa.array(values, pa.binary()) for _ in self._own.items])
         else:
@@ -97,17 +100,17 @@ class MessageRows:
         for field in self._envelope.items:
             match field.name:
                 case "_offset":
-                    found.append(pa.array([message.offset() for message in messages], pa.int64()))
+                    found.append(pa.array(list(map(_OFFSET, messages)), pa.int64()))
                 case "_partition":
-                    found.append(pa.array([number] * size, pa.int32()))
+                    found.append(pa.repeat(pa.scalar(number, pa.int32()), size))
                 case "_topic":
-                    found.append(pa.array([topic.encode()] * size, pa.binary()))
+                    found.append(pa.repeat(pa.scalar(topic.encode(), pa.binary()), size))
                 case "_timestamp":
                     found.append(_times(messages))
                 case "_headers":
                     found.append(pa.array([_headers(message.headers()) for message in messages], pa.binary()))
                 case _:
-                    found.append(pa.array([message.key() for message in messages], pa.binary()))
+                    found.append(pa.array(list(map(_KEY, messages)), pa.binary()))
         return found
 
     @staticmethod
@@ -155,15 +158,17 @@ def _of_message(reason: str) -> str:
     return f"the value{reason.removeprefix('the line')}" if reason.startswith("the line") else reason
 
 
-def _has_usual_time(message: MessageLike) -> bool:
-    kind, at = message.timestamp()
-    return kind == NO_TIMESTAMP or at in TIMES_MS
+def _odd_times(messages: Sequence[MessageLike]) -> list[int]:
+    """Return the places of messages with a timestamp that is no time."""
+    first, last = TIMES_MS[0], TIMES_MS[-1]
+    stamps = enumerate(map(_TIMESTAMP, messages))
+    return [at for at, (kind, millis) in stamps if not first <= millis <= last and kind != NO_TIMESTAMP]
 
 
 def _times(messages: Sequence[MessageLike]) -> pa.Array:
-    stamps = [message.timestamp() for message in messages]
-    millis = pa.array([None if kind == NO_TIMESTAMP else at for kind, at in stamps], pa.timestamp("ms", tz="UTC"))
-    return millis.cast(pa.timestamp("us", tz="UTC"))
+    stamps = map(_TIMESTAMP, messages)
+    millis = [None if kind == NO_TIMESTAMP else at for kind, at in stamps]
+    return pa.array(millis, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _headers(headers: Sequence[tuple[str, Any]] | None) -> bytes:

@@ -4,38 +4,49 @@ from __future__ import annotations
 
 import errno
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from txtopo.errors import BatchDataError, ConfigurationError
+from txtopo.errors import BatchDataError
 from txtopo.spouts.kafka.broker_errors import COMPONENT, RIGHTS, error_in_words, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
+from txtopo.spouts.kafka.consumers import KEPT, Lent
 from txtopo.spouts.kafka.offset_ranges import is_complete, partition_of_name
 from txtopo.spouts.kafka.topics import ANSWER_S, topics_of
 
-BLOCK_MESSAGES = 10_000
+BLOCK_MESSAGES = 5_000
 """Maximum number of messages of one block."""
-QUEUED_MAX = 100_000
+BLOCK_BYTES = 16 * 1024 * 1024
+"""Bytes of values after which a block is not filled up. What the client has fetched by then may be added to it."""
+GATHER_S = 0.01
+"""Seconds to wait for more messages of a block that is not full."""
 WAIT_S = 0.1
 STALLED_S = 60.0
 """Seconds without any progress after which the brokers count as away."""
+KEPT_STALLED_S = 5.0
+"""Seconds without any progress after which a kept consumer is replaced."""
+
+_ERROR, _OFFSET, _PARTITION, _TOPIC = map(methodcaller, ("error", "offset", "partition", "topic"))
 
 
 def read_range(
-    settings: ClientSettings, name: str, planned: Mapping[str, Any], isolation: str
+    settings: ClientSettings, name: str, planned: Mapping[str, Any], isolation: str, bytes_max: int | None = None
 ) -> Iterator[Sequence[Message]]:
     """Yield the messages of a planned range in blocks, in the order of their offsets.
 
-    Raises BatchDataError if the topic is another one now, or if offsets have expired; OSError if the brokers cannot be
-    reached or refuse.
+    Raises BatchDataError if the topic is another one now, if offsets have expired, or if the values have more than
+    `bytes_max` bytes; OSError if the brokers cannot be reached or refuse.
     """
     # Of a topic that is not there the client says nothing for a long time.
     _check_topic(settings, name, planned)
     try:
         if planned["start"] < planned["end"]:
-            yield from _messages(settings, name, planned, isolation)
+            yield from _limited(RangeReading(settings, name, planned, isolation).blocks(), name, planned, bytes_max)
     except BatchDataError:
         # A topic that was made again explains it better.
         _check_topic(settings, name, planned)
@@ -57,83 +68,164 @@ def _check_topic(settings: ClientSettings, name: str, planned: Mapping[str, Any]
         )
 
 
-def _messages(
-    settings: ClientSettings, name: str, planned: Mapping[str, Any], isolation: str
+def _limited(
+    blocks: Iterator[Sequence[Message]], name: str, planned: Mapping[str, Any], bytes_max: int | None
 ) -> Iterator[Sequence[Message]]:
-    topic, number = partition_of_name(name)
-    start, end = int(planned["start"]), int(planned["end"])
-    refused: list[KafkaError] = []
-    consumer = _consumer(settings, isolation, end - start, refused)
-    try:
-        consumer.assign([TopicPartition(topic, number, start)])
-        last_progress, position = time.monotonic(), start
+    """Pass blocks on. Raises BatchDataError at the message with which the values have too many bytes."""
+    size = 0
+    for block in blocks:
+        more = sum(map(len, block))
+        if bytes_max is not None and size + more > bytes_max:
+            for message in block:
+                size += len(message)
+                if size > bytes_max:
+                    raise BatchDataError(
+                        f"{name}: the values of offsets {planned['start']} to {message.offset()} have {size:,} bytes, "
+                        f"more than max_bytes, {bytes_max:,}: raise it, or lower max_records and type txtopo replan",
+                        component=COMPONENT,
+                        position=f"{name}@{message.offset()}",
+                        fault="too many bytes",
+                    )
+        size += more
+        yield block
+
+
+class ReplacedError(Exception):
+    """A kept consumer gave another message than the next one."""
+
+
+class RangeReading:
+    """One pass over a range.
+
+    A consumer that has read other ranges before is believed only while it gives the very next offset: should a message
+    or an end that belongs to an earlier range come late, it must not count as a proof. At the first gap a new consumer
+    takes its place, for which gaps are aborted messages, control records and what was compacted away.
+    """
+
+    def __init__(self, settings: ClientSettings, name: str, planned: Mapping[str, Any], isolation: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._topic, self._number = partition_of_name(name)
+        self._planned = planned
+        self._isolation = isolation
+        self._end = int(planned["end"])
+        self._at = int(planned["start"])
+        """Everything below this offset was delivered or passed over."""
+
+    def blocks(self) -> Iterator[Sequence[Message]]:
+        """Yield the messages. Raises BatchDataError and OSError."""
+        try:
+            yield from self._blocks(fresh=False)
+        except ReplacedError:
+            yield from self._blocks(fresh=True)
+
+    def _blocks(self, *, fresh: bool) -> Iterator[Sequence[Message]]:
+        length, topic_id = self._end - self._at, str(self._planned["topic_id"])
+        lent = KEPT.take(self._settings, self._isolation, topic_id, length, fresh=fresh)
+        is_read = False
+        try:
+            lent.assign(self._topic, self._number, self._at)
+            yield from self._read(lent)
+            is_read = True
+        except KafkaException as error:
+            if lent.is_kept:
+                raise ReplacedError from error
+            raise exception_in_words(error, self._name) from error
+        finally:
+            if is_read:
+                KEPT.give_back(lent)
+            else:
+                lent.close()
+
+    def _read(self, lent: Lent) -> Iterator[Sequence[Message]]:
+        last_progress = time.monotonic()
         while True:
-            found = consumer.consume(BLOCK_MESSAGES, 0) or consumer.consume(1, WAIT_S)
-            block, complete = _taken(consumer, found, name, planned)
+            before = self._at
+            found = _some(lent.consumer, self._end - before)
+            block, complete = (self._next(found), False) if lent.is_kept else self._taken(lent.consumer, found)
             if block:
                 yield block
-            reached = position if found else _position(consumer, topic, number)
-            if complete or is_complete(end, position=None if found else reached):
+            if lent.is_kept:
+                complete = self._at >= self._end
+                if not complete and (len(block) < len(found) or self._position(lent.consumer) > self._at):
+                    raise ReplacedError
+            elif not found:
+                self._at = max(before, self._position(lent.consumer))
+                complete = is_complete(self._end, position=self._at)
+            if complete:
                 return
-            if block or reached > position:
+            if self._at > before:
                 # The time that the caller takes for a block is no silence of the brokers.
-                last_progress, position = time.monotonic(), max(position, reached)
-            elif time.monotonic() - last_progress > STALLED_S:
-                what = f"{name}, offsets {start} to {end - 1}"
-                if refused:
-                    raise error_in_words(refused[-1], what)
-                raise TimeoutError(errno.ETIMEDOUT, f"Kafka gave nothing for {STALLED_S:.0f} s", what)
-    finally:
-        consumer.close()
-
-
-def _taken(
-    consumer: Consumer, found: Sequence[Message], name: str, planned: Mapping[str, Any]
-) -> tuple[list[Message], bool]:
-    """Return the messages of the range, and whether one of the proofs was among what was found."""
-    end, block, complete = int(planned["end"]), [], False
-    for message in found:
-        error, offset = message.error(), message.offset()
-        if error is None:
-            if is_complete(end, message=offset):
-                complete = True
+                last_progress = time.monotonic()
             else:
-                block.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            complete = complete or is_complete(end, eof=offset)
-        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            raise _expired(consumer, name, planned)
-        elif error.code() in RIGHTS or not error.retriable():
-            raise error_in_words(error, name)
-    return block, complete
+                self._check_silence(lent, time.monotonic() - last_progress)
+
+    def _next(self, found: Sequence[Message]) -> Sequence[Message]:
+        """Return the messages at the beginning that stand at the very next offsets."""
+        good = found if not any(map(_ERROR, found)) else list(takewhile(lambda message: not message.error(), found))
+        if set(map(_PARTITION, good)) | set(map(_TOPIC, good)) <= {self._number, self._topic}:
+            expected = range(self._at, min(self._end, self._at + len(good)))
+            offsets = list(map(_OFFSET, good))
+            count = len(expected)
+            if offsets[:count] != list(expected):
+                count = next(at for at, offset in enumerate(expected) if offsets[at] != offset)
+            self._at += count
+            return good[:count]
+        return ()
+
+    def _taken(self, consumer: Consumer, found: Sequence[Message]) -> tuple[Sequence[Message], bool]:
+        """Return the messages of the range, and whether one of the proofs was among what was found."""
+        complete = False
+        if any(map(_ERROR, found)):
+            for message in found:
+                complete = self._is_proof(consumer, message) or complete
+            found = [message for message in found if message.error() is None]
+        if not found:
+            return found, complete
+        offsets = list(map(_OFFSET, found))
+        self._at = max(self._at, min(self._end, offsets[-1] + 1))
+        if is_complete(self._end, message=offsets[-1]):
+            return found[: bisect_left(offsets, self._end)], True
+        return found, complete or self._at >= self._end
+
+    def _is_proof(self, consumer: Consumer, message: Message) -> bool:
+        """Return True if this is an end of the partition that proves the range complete. Raises for other errors."""
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() == KafkaError._PARTITION_EOF:
+            return is_complete(self._end, eof=message.offset())
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            raise _expired(consumer, self._name, self._planned)
+        if error.code() in RIGHTS or not error.retriable():
+            raise error_in_words(error, self._name)
+        return False
+
+    def _position(self, consumer: Consumer) -> int:
+        """Return the offset after everything that was delivered or passed over; -1 if nothing was yet."""
+        (found,) = consumer.position([TopicPartition(self._topic, self._number)])
+        return int(found.offset) if found.error is None and found.offset >= 0 else -1
+
+    def _check_silence(self, lent: Lent, silent_s: float) -> None:
+        if lent.is_kept and silent_s > min(STALLED_S, KEPT_STALLED_S):
+            raise ReplacedError
+        if silent_s > STALLED_S:
+            what = f"{self._name}, offsets {self._planned['start']} to {self._end - 1}"
+            if lent.refused:
+                raise error_in_words(lent.refused[-1], what)
+            raise TimeoutError(errno.ETIMEDOUT, f"Kafka gave nothing for {STALLED_S:.0f} s", what)
 
 
-def _consumer(settings: ClientSettings, isolation: str, length: int, refused: list[KafkaError]) -> Consumer:
-    """Return a consumer that joins no group, commits nothing, and says so where offsets are not there."""
-    owned = {
-        "group.id": "txtopo",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "enable.partition.eof": True,
-        "isolation.level": isolation,
-        "check.crcs": True,
-        "queued.min.messages": max(1, min(length, QUEUED_MAX)),
-        "error_cb": refused.append,
-    }
-    try:
-        return Consumer({**settings.read(), **owned})
-    except (KafkaException, ValueError, TypeError) as error:
-        raise ConfigurationError("the client of Kafka refuses its settings: see the properties file") from error
-
-
-def _position(consumer: Consumer, topic: str, number: int) -> int:
-    """Return the offset after everything that was delivered or passed over; -1 if nothing was yet."""
-    try:
-        (found,) = consumer.position([TopicPartition(topic, number)])
-    except KafkaException as error:
-        raise exception_in_words(error, f"{topic}/{number}") from error
-    return int(found.offset) if found.error is None and found.offset >= 0 else -1
+def _some(consumer: Consumer, wanted: int) -> list[Message]:
+    """Return what is there, at most one block; wait a little if that is nothing."""
+    most = min(wanted, BLOCK_MESSAGES)
+    found: list[Message] = consumer.consume(most, 0) or consumer.consume(1, WAIT_S)
+    while found and len(found) < most and sum(map(len, found)) < BLOCK_BYTES:
+        more = consumer.consume(most - len(found), GATHER_S)
+        if not more:
+            break
+        found += more
+    return found
 
 
 def _expired(consumer: Consumer, name: str, planned: Mapping[str, Any]) -> BatchDataError:
