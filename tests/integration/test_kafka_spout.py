@@ -202,11 +202,13 @@ def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
     for name in ("TXTOPO_KAFKA", "KAFKA_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     cluster.make(topic, 2)
+    group = f"g-{topic}"
     for partition in (0, 1):
         good = [b'{"shop": "%c", "pieces": %d}' % (65 + partition, number) for number in range(5)]
         cluster.send(topic, [*good, b"{poison" if partition else None], partition)
 
-    assert run_batches(audited.dsn, orders(cluster, topic, rejected_max=1)) == 3
+    assert run_batches(audited.dsn, orders(cluster, topic, rejected_max=1, group_id=group)) == 3
+    assert cluster.committed(group) == {f"{topic}/0": 6, f"{topic}/1": 6}
 
     assert select(audited.dsn, "select shop, count, pieces from order_totals order by shop") == [
         ("A", 5, 10),

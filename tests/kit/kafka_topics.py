@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -55,6 +55,12 @@ class Cluster:
         asked = {place: OffsetSpec.latest()}
         answers = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
         return int(answers[place].result(WAIT_S).offset)
+
+    def committed(self, group: str) -> dict[str, int]:
+        """Return the offsets of a consumer group by partition."""
+        asked = [ConsumerGroupTopicPartitions(group)]
+        found = self.admin.list_consumer_group_offsets(asked)[group].result(WAIT_S).topic_partitions
+        return {f"{place.topic}/{place.partition}": int(place.offset) for place in found}
 
     def expire(self, topic: str, first: int, partition: int = 0) -> None:
         """Delete everything below an offset, as retention does."""

@@ -181,6 +181,8 @@ KAFKA_WAIT_S = 0.5
 TABLE_ROWS_PER_BATCH = 200_000
 TABLE_BYTES_PER_BATCH = 64 * 1024 * 1024
 """Of the rows of a table, as JSON."""
+LAGGING_NAMED_MAX = 20
+"""Partitions that a heartbeat names, those where most records wait."""
 
 METADATA_KEPT_TXIDS = 10
 METADATA_KEPT_S = 60.0

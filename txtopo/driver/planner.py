@@ -85,6 +85,10 @@ class Planner:
     """Opaque topologies: the last plans of uncommitted txids that must be planned again. All of them are, so no input
     is lost.
     """
+    lag: Mapping[str, Any] = field(default_factory=dict)
+    """`behind`: how many records of each spout waited at the last look; empty if no spout knows it. Replaced as a
+    whole, since another thread reads it.
+    """
     _is_open: bool = False
     _unrecorded: list[Plan] = field(default_factory=list)
     """Plans that ZooKeeper has not confirmed. They are recorded again, but never changed."""
@@ -236,6 +240,8 @@ class Planner:
             if self.clock.monotonic() >= deadline:
                 break
         plans = tuple(self._unrecorded)
+        behind = self._sources.behind()
+        self.lag = {"behind": behind} if behind else {}
         sizes = self._record(plans) if plans else {}
         return Cutting(
             plans=plans,

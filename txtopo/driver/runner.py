@@ -432,7 +432,7 @@ class Runner:
     def _heartbeat(self, health: Health, planned_txid: int) -> Event:
         try:
             orders = self._services.ledger.heartbeat(
-                self._lead, health.state, health.problem, planned_txid, health.waiting
+                self._lead, health.state, health.problem, planned_txid, {**health.waiting, **self._planner.lag}
             )
         except PostgresUnavailable as error:
             return _of_postgres(error)

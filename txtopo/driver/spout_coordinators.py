@@ -10,10 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from txtopo.core import limits
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError
 from txtopo.topology.components import (
     Input,
+    LaggingCoordinator,
     OpaqueCoordinator,
     PacedCoordinator,
     SettledListener,
@@ -32,6 +34,16 @@ Settled = Literal["applied", "quarantined"]
 
 class NoInputError(Exception):
     """The source of a spout does not exist."""
+
+
+def _most(waiting: Mapping[str, int]) -> Mapping[str, Any]:
+    """Return the sum, and the partitions where most waits: a heartbeat has room for some."""
+    order = sorted((name for name, number in waiting.items() if number > 0), key=lambda name: (-waiting[name], name))
+    return {
+        "records": sum(waiting[name] for name in order),
+        "lagging": len(order),
+        "partitions": {name: waiting[name] for name in order[: limits.LAGGING_NAMED_MAX]},
+    }
 
 
 def is_idle(metadata: Any) -> bool:
@@ -177,6 +189,14 @@ class Sources:
         """Return after how many seconds a spout may be ready, as far as one knows; infinity if none does."""
         paced = (source for source in self._opened.values() if hasattr(source, "ready_in_s"))
         return min((cast(PacedCoordinator, source).ready_in_s() for source in paced), default=math.inf)
+
+    def behind(self) -> Mapping[str, Any]:
+        """Return for each spout that knows it how many records wait: `records`, and the `partitions` with most of
+        them.
+        """
+        lagging = {name: source for name, source in self._opened.items() if hasattr(source, "behind")}
+        found = {name: cast(LaggingCoordinator, source).behind() for name, source in lagging.items()}
+        return {name: _most(waiting) for name, waiting in found.items() if waiting}
 
     def settled(self, txid: int, metadata: Mapping[str, Metadata], state: Settled) -> None:
         """Notify the spouts with `wants_settled` that have input in the batch."""

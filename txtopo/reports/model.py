@@ -123,6 +123,10 @@ class TopologyStatus:
     """The next batch to commit: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit; empty if no batch
     waits or no driver leads.
     """
+    behind: Mapping[str, Any] = field(default_factory=dict)
+    """For each spout that knows it, from the last heartbeat: the number of `records` that are in no committed batch, of
+    `lagging` partitions, and the `partitions` where most of them wait; empty if no driver leads.
+    """
     reason: str | None
     """Why it ended."""
     halted_txid: int | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import Connection, text
 from sqlalchemy.engine import RowMapping
@@ -229,7 +230,8 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
     return TopologyStatus(
         state=_state(row),
         # From the last heartbeat: the batch may be committed now.
-        waiting=row["waiting"] if row["waiting"] and row["waiting"]["txid"] > row["last_txid"] else {},
+        waiting=_next_batch(row),
+        behind=(row["waiting"] or {}).get("behind", {}),
         leader=leader,
         settings=row["settings"] or {},
         failed_attempts=failures.pop("failed_attempts"),
@@ -274,6 +276,11 @@ def _state(row: RowMapping) -> TopologyState:
             return "FINISHED"
         case _:
             return "STOPPED"
+
+
+def _next_batch(row: RowMapping) -> dict[str, Any]:
+    waiting = {name: value for name, value in (row["waiting"] or {}).items() if name != "behind"}
+    return waiting if waiting and waiting["txid"] > row["last_txid"] else {}
 
 
 def _attempt(row: RowMapping) -> AttemptRow:

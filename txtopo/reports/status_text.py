@@ -20,6 +20,8 @@ from txtopo.reports.formatting import (
 )
 from txtopo.reports.model import BatchRow, CommitterNumbers, OpenOrder, TopologyStatus
 
+LAGGING_NAMED = 3
+"""Partitions that `status` names where most records wait; its JSON has more."""
 INPUTS_CHARS_MAX = 300
 """Characters of the inputs of a failed batch in `status`; `show` has all."""
 
@@ -59,6 +61,8 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         if one.planned_ahead
         else "nothing ahead",
     )
+    for spout, behind in one.behind.items():
+        yield _fact("behind", _behind(spout, behind))
     if one.waiting:
         yield _fact("turn of", _turn(one.waiting))
     if one.problem:
@@ -89,6 +93,15 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         yield _fact("orders", f"{count(one.open_order_count)} open: {listed}{more}")
     for index, command in enumerate(one.next_commands):
         yield _fact("next" if index == 0 else "", command)
+
+
+def _behind(spout: str, behind: Mapping[str, Any]) -> str:
+    if not behind["records"]:
+        return f"{spout}: nothing"
+    named = [f"{name} {count(number)}" for name, number in list(behind["partitions"].items())[:LAGGING_NAMED]]
+    more = ", …" if behind["lagging"] > len(named) else ""
+    where = f"in {counted(behind['lagging'], 'partition')}: {', '.join(named)}{more}"
+    return f"{spout}: {counted(behind['records'], 'record')} not committed, {where}"
 
 
 def _turn(waiting: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from txtopo.spouts.kafka.messages import MessageLike, MessageRows
 
+_GROUP = re.compile(r"[!-~]{1,255}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 KIND = "kafka"
 """The kind of the layout in plans."""
@@ -40,6 +41,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
     """
 
     described_as = "kafka"
+    wants_settled = True
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
         max_records: int = KAFKA_RECORDS_PER_BATCH,
         max_wait_s: float = KAFKA_WAIT_S,
         max_bytes: int | None = None,
+        group_id: str | None = None,
         rejected_max: float = REJECTED_MAX,
     ) -> None:
         """`topics` are names. `fields` are those of the values; `_key`, `_offset`, `_partition`, `_timestamp`, `_topic`
@@ -68,7 +71,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
         An attempt fails if the values that it reads of a partition have more than `max_bytes` bytes (None: any number;
         a task has a few tens of MB of them in memory at a time). `kind="opaque"` is for compacted topics, and continues
         where offsets have expired. A batch fails if more than the share `rejected_max` (0 to 1) of its messages is
-        rejected.
+        rejected. Offsets are also committed to the consumer group `group_id`, after the commit of their batch, for
+        tools that watch groups; nothing is read by them.
 
         Raises TopologyError for an invalid value.
         """
@@ -92,6 +96,9 @@ class KafkaSpout(PartitionedTransactionalSpout):
         if max_bytes is not None and (isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1):
             raise TopologyError(f"KafkaSpout: max_bytes {max_bytes!r} is not a whole number of 1 or more")
         self.max_bytes: int | None = max_bytes
+        if group_id is not None and (not isinstance(group_id, str) or not _GROUP.fullmatch(group_id)):
+            raise TopologyError(f"KafkaSpout: group_id {group_id!r} is no name of a consumer group")
+        self.group_id: str | None = group_id
         self.rejected_max = _number("rejected_max", rejected_max, 1.0)
 
     def _check_methods(self) -> None:
@@ -109,6 +116,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
             records_max=self.max_records,
             wait_s_max=self.max_wait_s,
             opaque=self.kind == "opaque",
+            group_id=self.group_id,
         )
         return KafkaCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
 
@@ -198,6 +206,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
             "max_records": self.max_records,
             "max_wait_s": self.max_wait_s,
             "max_bytes": self.max_bytes,
+            "group_id": self.group_id,
             "rejected_max": self.rejected_max,
         }
 

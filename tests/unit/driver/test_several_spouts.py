@@ -369,6 +369,19 @@ def test_spouts_that_want_it_hear_how_a_batch_ended() -> None:
     assert not planner(Stores(), b=Offering()).wants_settled
 
 
+def test_what_waits_is_known_of_the_spouts_that_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LaggingCoordinator: the sum, and by name the partitions where most waits."""
+    monkeypatch.setattr(limits, "LAGGING_NAMED_MAX", 2)
+    a, b = Offering({"at": 1}), Offering({"at": 10})
+    made = planner(Stores(), a=a, b=b)
+    made.cut(1, 9)
+    assert made.lag == {}
+
+    a.behind = lambda: {"p": 3, "q": 0, "r": 7, "s": 5}  # type: ignore[attr-defined]
+    made.cut(2, 9)
+    assert made.lag == {"behind": {"a": {"records": 15, "lagging": 3, "partitions": {"r": 7, "s": 5}}}}
+
+
 def test_what_a_spout_could_not_be_told_is_told_before_the_next_cut() -> None:
     """At least once, in order; nothing is planned before, so that a takeover knows how far back to go."""
     said: list[str] = []

@@ -180,6 +180,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
     assert sorted(status["topologies"][0]) == [
         "advice",
         "application",
+        "behind",
         "dead_lettered",
         "epoch",
         "failed_attempts",

@@ -204,6 +204,41 @@ def test_a_batch_that_is_not_full_waits_but_never_one_of_a_run_with_an_end() -> 
     assert look()() == {"topic_id": "a", "start": 0, "end": 5}
 
 
+def test_what_waits_is_what_no_committed_batch_has() -> None:
+    """`behind`: planned offsets wait until their batch is settled; a redo of an earlier batch adds nothing."""
+    from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
+
+    class Brokers:
+        def ids(self, topics: object) -> dict[str, tuple[str, int]]:
+            return {"t": ("a", 2)}
+
+        def compacted(self, topics: object) -> list[str]:
+            return []
+
+        def held(self, ids: object, isolation: str) -> dict[str, Held]:
+            return {f"t/{number}": Held(topic_id="a", first=10, end=100) for number in (0, 1)}
+
+    known: Any = Brokers()
+    cutting = KafkaCuts(
+        topics=("t",),
+        settings=ClientSettings(),
+        start="earliest",
+        isolation="read_committed",
+        records_max=5,
+        wait_s_max=0,
+        opaque=False,
+    )
+    half = KafkaCoordinator(cutting, once=False, monotonic=lambda: 0.0, say=print, topics=known)
+    assert half.behind() == {}
+    half.partition_names({})
+    assert half.behind() == {"t/0": 90, "t/1": 90}
+    half.settled(1, {"t/0": {"topic_id": "a", "start": 10, "end": 60}}, "applied")
+    half.settled(2, {"t/0": {"topic_id": "a", "start": 60, "end": 70}}, "quarantined")
+    half.settled(3, {"t/0": {"topic_id": "a", "start": 10, "end": 60}}, "applied")
+    half.partition_names({"t/0": {"topic_id": "a", "start": 70, "end": 90}, "t/1": None})
+    assert half.behind() == {"t/0": 30, "t/1": 90}
+
+
 def test_a_plan_of_an_unknown_layout_halts() -> None:
     """R12: what this release cannot read exactly is not read."""
     from txtopo.topology.components import Tally

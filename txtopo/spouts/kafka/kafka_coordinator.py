@@ -9,6 +9,7 @@ from typing import Any
 
 from txtopo.errors import BatchDataError
 from txtopo.spouts.kafka.client_settings import ClientSettings
+from txtopo.spouts.kafka.group_offsets import GroupOffsets
 from txtopo.spouts.kafka.offset_ranges import (
     ExpiredError,
     Held,
@@ -37,6 +38,7 @@ class KafkaCuts:
     records_max: int
     wait_s_max: float
     opaque: bool
+    group_id: str | None = None
 
 
 class KafkaCoordinator:
@@ -59,6 +61,9 @@ class KafkaCoordinator:
         self._topics = topics or Topics(cutting.settings)
         self._checked: frozenset[str] = frozenset()
         self._held: Mapping[str, Held] = {}
+        self._done: dict[str, int] = {}
+        """Offset after the last one that is in a committed batch, as far as it is known."""
+        self._group = None if cutting.group_id is None else GroupOffsets(self._topics, cutting.group_id, say)
         self._shares: Mapping[str, int] = {}
         self._starts: dict[str, int] = {}
         self._is_fresh = False
@@ -85,6 +90,9 @@ class KafkaCoordinator:
         waiting = {}
         for name, held in self._held.items():
             last = known.get(name)
+            if last is not None:
+                # Until a batch is settled, all that was planned counts as committed.
+                self._done.setdefault(name, int(last["end"]))
             start = held.first if last is None else max(held.first, int(last["end"]))
             if start < held.end:
                 waiting[name] = held.end - start
@@ -112,8 +120,21 @@ class KafkaCoordinator:
         self._say_lost(partition, found)
         return found
 
+    def settled(self, txid: int, ranges: Mapping[str, Any], state: str) -> None:
+        """Note which offsets are in committed batches; a redo repeats earlier ones."""
+        for name, found in ranges.items():
+            self._done[name] = max(int(found["end"]), self._done.get(name, 0))
+        if self._group is not None and ranges:
+            self._group.commit({name: self._done[name] for name in ranges})
+
+    def behind(self) -> Mapping[str, int]:
+        """See LaggingCoordinator. Offsets of aborted messages and control records count."""
+        return {name: held.end - max(held.first, self._done.get(name, 0)) for name, held in self._held.items()}
+
     def close(self) -> None:
-        """Nothing is held that the end of the process does not release."""
+        """Wait a little for the offsets of the group; nothing else is held that the process does not release."""
+        if self._group is not None:
+            self._group.close()
 
     def _look(self) -> None:
         cutting = self._cutting

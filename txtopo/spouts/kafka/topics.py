@@ -5,15 +5,22 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from txtopo.errors import ConfigurationError
 from txtopo.spouts.kafka.broker_errors import exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
-from txtopo.spouts.kafka.offset_ranges import Held, name_of
+from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 
 ANSWER_S = 30.0
 """Time limit in seconds of one request."""
@@ -72,6 +79,15 @@ class Topics:
             for topic, resource in resources.items()
             if "compact" in _result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
         ]
+
+    def commit(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
+        """Begin to commit offsets of partitions to a consumer group that no consumer has joined. The result raises
+        KafkaException.
+        """
+        places = [TopicPartition(*partition_of_name(name), offset) for name, offset in offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        found: Future[Any] = self._admin.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S)[group]
+        return found
 
     def _offsets(self, wanted: Mapping[tuple[str, int], Any], isolation: str) -> dict[tuple[str, int], int]:
         if not wanted:
