@@ -196,16 +196,16 @@ def test_how_much_input_waits_is_said_by_partition(ledger: FilledLedger, run: Ru
     """From the last heartbeat, whether or not a batch waits; those where most waits come first."""
     partitions = {"t/2": 1000, "t/0": 200, "t/1": 33, "t/3": 1}
     messages = {"records": 1234, "lagging": 4, "partitions": partitions}
-    lag = {"behind": {"messages": messages, "idle": {"records": 0, "lagging": 0, "partitions": {}}}}
+    lag = {"lag": {"messages": messages, "idle": {"records": 0, "lagging": 0, "partitions": {}}}}
     ledger.lead("running", silent_s=1, waiting=json.dumps(lag))
 
     said = run("status", "flights")
 
-    assert "behind    messages: 1,234 records not committed, in 4 partitions: t/2 1,000, t/0 200, t/1 33, …" in said.out
-    assert "behind    idle: nothing" in said.out
+    assert "lag       messages: 1,234 records not committed, in 4 partitions: t/2 1,000, t/0 200, t/1 33, …" in said.out
+    assert "lag       idle: nothing" in said.out
     assert "turn of" not in said.out
     (found,) = run("status", "flights", "--json").json["topologies"]
-    assert found["behind"]["messages"]["partitions"]["t/3"] == 1
+    assert found["lag"]["messages"]["partitions"]["t/3"] == 1
     assert found["waiting"] == {}
 
 

@@ -86,7 +86,7 @@ class Planner:
     is lost.
     """
     lag: Mapping[str, Any] = field(default_factory=dict)
-    """`behind`: how many records of each spout waited at the last look; empty if no spout knows it. Replaced as a
+    """`lag`: how many records of each spout waited at the last look; empty if no spout knows it. Replaced as a
     whole, since another thread reads it.
     """
     _is_open: bool = False
@@ -240,8 +240,8 @@ class Planner:
             if self.clock.monotonic() >= deadline:
                 break
         plans = tuple(self._unrecorded)
-        behind = self._sources.behind()
-        self.lag = {"behind": behind} if behind else {}
+        lag = self._sources.lag()
+        self.lag = {"lag": lag} if lag else {}
         sizes = self._record(plans) if plans else {}
         return Cutting(
             plans=plans,

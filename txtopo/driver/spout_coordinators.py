@@ -190,12 +190,12 @@ class Sources:
         paced = (source for source in self._opened.values() if hasattr(source, "ready_in_s"))
         return min((cast(PacedCoordinator, source).ready_in_s() for source in paced), default=math.inf)
 
-    def behind(self) -> Mapping[str, Any]:
+    def lag(self) -> Mapping[str, Any]:
         """Return for each spout that knows it how many records wait: `records`, and the `partitions` with most of
         them.
         """
-        lagging = {name: source for name, source in self._opened.items() if hasattr(source, "behind")}
-        found = {name: cast(LaggingCoordinator, source).behind() for name, source in lagging.items()}
+        lagging = {name: source for name, source in self._opened.items() if callable(getattr(source, "lag", None))}
+        found = {name: cast(LaggingCoordinator, source).lag() for name, source in lagging.items()}
         return {name: _most(waiting) for name, waiting in found.items() if waiting}
 
     def settled(self, txid: int, metadata: Mapping[str, Metadata], state: Settled) -> None:

@@ -400,7 +400,7 @@ class Ledger(Protocol):
         self, lead: Lead, state: str, problem: str | None, planned_txid: int, waiting: Mapping[str, Any] | None = None
     ) -> Sequence[Order]:
         """Record that the leader is `running` or `stalled`, the problem, the highest planned txid and the batch that it
-        waits for, and under `behind` how many records of its spouts wait (fenced). Returns the open orders.
+        waits for, and under `lag` how many records of its spouts wait (fenced). Returns the open orders.
         """
 
     def waits_for(self) -> str | None:

@@ -123,7 +123,7 @@ class TopologyStatus:
     """The next batch to commit: `txid`, `attempt`, `phase`, `for_s` seconds since the last commit; empty if no batch
     waits or no driver leads.
     """
-    behind: Mapping[str, Any] = field(default_factory=dict)
+    lag: Mapping[str, Any] = field(default_factory=dict)
     """For each spout that knows it, from the last heartbeat: the number of `records` that are in no committed batch, of
     `lagging` partitions, and the `partitions` where most of them wait; empty if no driver leads.
     """

@@ -231,7 +231,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         state=_state(row),
         # From the last heartbeat: the batch may be committed now.
         waiting=_next_batch(row),
-        behind=(row["waiting"] or {}).get("behind", {}),
+        lag=(row["waiting"] or {}).get("lag", {}),
         leader=leader,
         settings=row["settings"] or {},
         failed_attempts=failures.pop("failed_attempts"),
@@ -279,7 +279,7 @@ def _state(row: RowMapping) -> TopologyState:
 
 
 def _next_batch(row: RowMapping) -> dict[str, Any]:
-    waiting = {name: value for name, value in (row["waiting"] or {}).items() if name != "behind"}
+    waiting = {name: value for name, value in (row["waiting"] or {}).items() if name != "lag"}
     return waiting if waiting and waiting["txid"] > row["last_txid"] else {}
 
 

@@ -61,8 +61,8 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         if one.planned_ahead
         else "nothing ahead",
     )
-    for spout, behind in one.behind.items():
-        yield _fact("behind", _behind(spout, behind))
+    for spout, lag in one.lag.items():
+        yield _fact("lag", _lag(spout, lag))
     if one.waiting:
         yield _fact("turn of", _turn(one.waiting))
     if one.problem:
@@ -95,13 +95,13 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
         yield _fact("next" if index == 0 else "", command)
 
 
-def _behind(spout: str, behind: Mapping[str, Any]) -> str:
-    if not behind["records"]:
+def _lag(spout: str, lag: Mapping[str, Any]) -> str:
+    if not lag["records"]:
         return f"{spout}: nothing"
-    named = [f"{name} {count(number)}" for name, number in list(behind["partitions"].items())[:LAGGING_NAMED]]
-    more = ", …" if behind["lagging"] > len(named) else ""
-    where = f"in {counted(behind['lagging'], 'partition')}: {', '.join(named)}{more}"
-    return f"{spout}: {counted(behind['records'], 'record')} not committed, {where}"
+    named = [f"{name} {count(number)}" for name, number in list(lag["partitions"].items())[:LAGGING_NAMED]]
+    more = ", …" if lag["lagging"] > len(named) else ""
+    where = f"in {counted(lag['lagging'], 'partition')}: {', '.join(named)}{more}"
+    return f"{spout}: {counted(lag['records'], 'record')} not committed, {where}"
 
 
 def _turn(waiting: Mapping[str, Any]) -> str:

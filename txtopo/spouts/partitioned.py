@@ -58,6 +58,7 @@ class RangeCoordinator(Protocol):
     although no partition has input now; `ready_in_s()` returns the seconds after which it is worth asking again;
     `range_again(partition, metadata)` returns the metadata of the same range for a redo, as the source is now.
     `behind()` returns by partition how many records were in no committed batch at the last look, for `txtopo status`.
+    `lag()` returns by partition how many records were in no committed batch at the last look, for `txtopo status`.
     """
 
     def next_range(self, partition: Any, last: Any) -> Any:
@@ -336,12 +337,12 @@ class PartitionedCoordinating:
         with errors_of(self._spout, "ready_in_s"):
             return float(user())
 
-    def behind(self) -> Mapping[str, int]:
+    def lag(self) -> Mapping[str, int]:
         """See LaggingCoordinator; empty if the user's half does not know."""
-        user = getattr(self._user, "behind", None)
-        if user is None:
+        user = getattr(self._user, "lag", None)
+        if not callable(user):
             return {}
-        with errors_of(self._spout, "behind"):
+        with errors_of(self._spout, "lag"):
             return {str(partition): int(number) for partition, number in user().items()}
 
     def settled(self, txid: int, metadata: Metadata, state: Literal["applied", "quarantined"]) -> None:

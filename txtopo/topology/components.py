@@ -136,7 +136,7 @@ class PacedCoordinator(Protocol):
 class LaggingCoordinator(Protocol):
     """An optional interface of a SpoutCoordinator that knows how much input waits."""
 
-    def behind(self) -> Mapping[str, int]:
+    def lag(self) -> Mapping[str, int]:
         """Return by partition how many records of the source were in no committed batch when it last looked. Must not
         ask the source.
         """

@@ -377,9 +377,9 @@ def test_what_waits_is_known_of_the_spouts_that_say_it(monkeypatch: pytest.Monke
     made.cut(1, 9)
     assert made.lag == {}
 
-    a.behind = lambda: {"p": 3, "q": 0, "r": 7, "s": 5}  # type: ignore[attr-defined]
+    a.lag = lambda: {"p": 3, "q": 0, "r": 7, "s": 5}  # type: ignore[attr-defined]
     made.cut(2, 9)
-    assert made.lag == {"behind": {"a": {"records": 15, "lagging": 3, "partitions": {"r": 7, "s": 5}}}}
+    assert made.lag == {"lag": {"a": {"records": 15, "lagging": 3, "partitions": {"r": 7, "s": 5}}}}
 
 
 def test_what_a_spout_could_not_be_told_is_told_before_the_next_cut() -> None:

@@ -180,7 +180,6 @@ def test_json_has_a_schema_and_stable_keys() -> None:
     assert sorted(status["topologies"][0]) == [
         "advice",
         "application",
-        "behind",
         "dead_lettered",
         "epoch",
         "failed_attempts",
@@ -193,6 +192,7 @@ def test_json_has_a_schema_and_stable_keys() -> None:
         "hole_txids",
         "holes",
         "incarnation",
+        "lag",
         "last_committed_at",
         "last_txid",
         "leader",

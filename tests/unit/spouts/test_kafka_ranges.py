@@ -205,7 +205,7 @@ def test_a_batch_that_is_not_full_waits_but_never_one_of_a_run_with_an_end() -> 
 
 
 def test_what_waits_is_what_no_committed_batch_has() -> None:
-    """`behind`: planned offsets wait until their batch is settled; a redo of an earlier batch adds nothing."""
+    """`lag`: planned offsets wait until their batch is settled; a redo of an earlier batch adds nothing."""
     from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
 
     class Brokers:
@@ -229,14 +229,14 @@ def test_what_waits_is_what_no_committed_batch_has() -> None:
         opaque=False,
     )
     half = KafkaCoordinator(cutting, once=False, monotonic=lambda: 0.0, say=print, topics=known)
-    assert half.behind() == {}
+    assert half.lag() == {}
     half.partition_names({})
-    assert half.behind() == {"t/0": 90, "t/1": 90}
+    assert half.lag() == {"t/0": 90, "t/1": 90}
     half.settled(1, {"t/0": {"topic_id": "a", "start": 10, "end": 60}}, "applied")
     half.settled(2, {"t/0": {"topic_id": "a", "start": 60, "end": 70}}, "quarantined")
     half.settled(3, {"t/0": {"topic_id": "a", "start": 10, "end": 60}}, "applied")
     half.partition_names({"t/0": {"topic_id": "a", "start": 70, "end": 90}, "t/1": None})
-    assert half.behind() == {"t/0": 30, "t/1": 90}
+    assert half.lag() == {"t/0": 30, "t/1": 90}
 
 
 def test_a_plan_of_an_unknown_layout_halts() -> None:

@@ -125,12 +125,12 @@ def test_a_consumer_is_kept_for_the_next_range(made: list[FakeConsumer]) -> None
 @pytest.mark.parametrize(
     "left_over",
     [
-        pytest.param([Fake(50)], id="a message behind the end"),
+        pytest.param([Fake(50)], id="a message after the end"),
         pytest.param([Fake(9)], id="a message before the start"),
         pytest.param([Fake(15)], id="a message of the middle"),
         pytest.param([Fake(10, number=1)], id="another partition"),
         pytest.param([Fake(100, EOF)], id="the end of the partition"),
-        pytest.param([Fake(10), Fake(50)], id="behind the first message"),
+        pytest.param([Fake(10), Fake(50)], id="after the first message"),
         pytest.param([Fake(10, KafkaError._TRANSPORT)], id="an error"),
     ],
 )

@@ -13,7 +13,7 @@ LAST_S = 5.0
 """Seconds that the end of a run waits for the answer."""
 
 
-class Committing(Protocol):
+class CommitsOffsets(Protocol):
     """What the brokers are asked."""
 
     def commit(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
@@ -25,7 +25,7 @@ class GroupOffsets:
     once, and stops no batch.
     """
 
-    def __init__(self, brokers: Committing, group: str, say: Callable[[str], None]) -> None:
+    def __init__(self, brokers: CommitsOffsets, group: str, say: Callable[[str], None]) -> None:
         self._brokers = brokers
         self._group = group
         self._say = say

@@ -127,7 +127,7 @@ class KafkaCoordinator:
         if self._group is not None and ranges:
             self._group.commit({name: self._done[name] for name in ranges})
 
-    def behind(self) -> Mapping[str, int]:
+    def lag(self) -> Mapping[str, int]:
         """See LaggingCoordinator. Offsets of aborted messages and control records count."""
         return {name: held.end - max(held.first, self._done.get(name, 0)) for name, held in self._held.items()}
 

@@ -90,7 +90,7 @@ def _limited(
         yield block
 
 
-class ReplacedError(Exception):
+class NotNextError(Exception):
     """A kept consumer gave another message than the next one."""
 
 
@@ -116,7 +116,7 @@ class RangeReading:
         """Yield the messages. Raises BatchDataError and OSError."""
         try:
             yield from self._blocks(fresh=False)
-        except ReplacedError:
+        except NotNextError:
             yield from self._blocks(fresh=True)
 
     def _blocks(self, *, fresh: bool) -> Iterator[Sequence[Message]]:
@@ -129,7 +129,7 @@ class RangeReading:
             is_read = True
         except KafkaException as error:
             if lent.is_kept:
-                raise ReplacedError from error
+                raise NotNextError from error
             raise exception_in_words(error, self._name) from error
         finally:
             if is_read:
@@ -148,7 +148,7 @@ class RangeReading:
             if lent.is_kept:
                 complete = self._at >= self._end
                 if not complete and (len(block) < len(found) or self._position(lent.consumer) > self._at):
-                    raise ReplacedError
+                    raise NotNextError
             elif not found:
                 self._at = max(before, self._position(lent.consumer))
                 complete = is_complete(self._end, position=self._at)
@@ -208,7 +208,7 @@ class RangeReading:
 
     def _check_silence(self, lent: Lent, silent_s: float) -> None:
         if lent.is_kept and silent_s > min(STALLED_S, KEPT_STALLED_S):
-            raise ReplacedError
+            raise NotNextError
         if silent_s > STALLED_S:
             what = f"{self._name}, offsets {self._planned['start']} to {self._end - 1}"
             if lent.refused:
