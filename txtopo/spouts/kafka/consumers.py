@@ -19,7 +19,7 @@ KEPT_MAX = 4
 KEPT_S = 60.0
 """Seconds without use after which a consumer is not used again."""
 QUEUE_SIZES = (100, 1_000, 10_000, 100_000)
-"""Numbers of messages that the client fetches ahead. With much more than a range has, most would be read for nothing."""
+"""Numbers of messages that the client fetches ahead. With much more than a range has, most is read for nothing."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
