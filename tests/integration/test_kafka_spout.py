@@ -13,18 +13,20 @@ from tests.kit.audited import run_batches, select
 from tests.kit.audits import Audited, findings
 from tests.kit.kafka_topics import Cluster, coordinator_of, planned, rows_of, spans
 from tests.kit.pages import DOCS
+from tests.kit.secured_kafka import SecuredKafka, make_certificates
 from txtopo import CountCommitter, KafkaSpout, TopologyBuilder
+from txtopo.audit.readers.kafka_reader import KafkaReader
+from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError
-from txtopo.local.kafka import LocalKafka
 from txtopo.local.processes import wait_until
 from txtopo.spouts.kafka import reading
-from txtopo.topology.components import Tally, Topology
+from txtopo.topology.components import SpoutCoordinator, Tally, Topology
 
 NUMBERS = "value string, _offset bigint"
 
 
 @pytest.fixture(scope="module")
-def cluster(kafka_server: LocalKafka) -> Cluster:
+def cluster(kafka_server: SecuredKafka) -> Cluster:
     """The broker of all tests of this file; one that crashes it starts it again."""
     return Cluster(kafka_server)
 
@@ -267,3 +269,49 @@ def test_no_secret_of_the_properties_file_leaves_it(cluster: Cluster, topic: str
     assert rows_of(spout, batch) == [("1", 0)]
     assert canary.encode() not in pickle.dumps(spout)
     assert canary not in str(batch) + str(spout.describe()) + repr(spout.settings)
+
+
+def test_tls_and_a_password_come_from_the_properties_file(
+    cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Driver, task and audit log in with it; a wrong password or certificate is named at once, and once the file is
+    right the same driver goes on.
+    """
+    server, canary = cluster.server, "canary-of-the-password"
+    server.add_user(canary)
+    make_certificates(tmp_path / "key.pem", tmp_path / "other.pem")
+    good, wrong, other = (tmp_path / f"{name}.properties" for name in ("good", "wrong", "other"))
+    good.write_text(server.properties(canary))
+    wrong.write_text(server.properties(f"{canary}-wrong"))
+    other.write_text(server.properties(canary, tmp_path / "other.pem"))
+    cluster.make(topic)
+    cluster.send(topic, texts(1, 2))
+
+    def fails(file: Path) -> str:
+        with pytest.raises(PermissionError) as refused:
+            coordinator_of(numbers(cluster, topic, servers=None, config=file)).is_ready()
+        return str(refused.value)
+
+    assert "certificate verify failed" in fails(other)
+    assert "Authentication failed" in fails(wrong)
+    assert canary not in fails(wrong)
+
+    spout = numbers(cluster, topic, servers=None, config=wrong)
+    coordinator = coordinator_of(spout)
+    with pytest.raises(PermissionError):
+        coordinator.is_ready()
+    wrong.write_text(server.properties(canary))
+    assert wait_until(lambda: logs_in(coordinator), 30)  # The broker knows the user a moment after its answer.
+    batch = planned(coordinator)
+    assert rows_of(spout, batch) == [("1", 0), ("2", 1)]
+    monkeypatch.setenv("KAFKA_CONFIG", str(good))
+    reader = KafkaReader(batch["format"], parse_fields(batch["schema"]))
+    (entry,) = batch["partitions"]
+    assert [read.number for read in reader.read(f"{topic}/0", entry["range"])] == [0, 1]
+
+
+def logs_in(coordinator: SpoutCoordinator) -> bool:
+    try:
+        return coordinator.is_ready()
+    except PermissionError:
+        return False

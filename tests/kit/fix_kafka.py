@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.fix_postgres import folder_for_services
+from tests.kit.secured_kafka import SecuredKafka
 from txtopo.errors import ConfigurationError
-from txtopo.local.kafka import LocalKafka
 
 JARS = Path(sys.prefix) / "cache" / "kafka"
 """In the virtual environment, so that the jars are downloaded once."""
@@ -21,12 +21,12 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def kafka_server() -> Iterator[LocalKafka]:
+def kafka_server() -> Iterator[SecuredKafka]:
     """A real broker shared by the tests of this run; a test that ends it starts it again. The tests are skipped where
     its jars cannot be downloaded.
     """
     with folder_for_services() as folder:
-        server = LocalKafka(folder / "kafka", jars=JARS)
+        server = SecuredKafka(folder / "kafka", jars=JARS)
         try:
             server.start()
         except ConfigurationError as error:

@@ -10,8 +10,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Produc
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
+from tests.kit.secured_kafka import SecuredKafka
 from txtopo.core.plan import Metadata
-from txtopo.local.kafka import LocalKafka
 from txtopo.spouts.kafka_spout import KafkaSpout
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
 
@@ -21,7 +21,7 @@ WAIT_S = 30.0
 class Cluster:
     """A broker and clients of it."""
 
-    def __init__(self, server: LocalKafka) -> None:
+    def __init__(self, server: SecuredKafka) -> None:
         self.server = server
         self.servers = server.servers
         self.admin = AdminClient({"bootstrap.servers": server.servers, "log_level": 0})

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import datetime
 import functools
+import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -18,12 +22,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from txtopo.errors import ConfigurationError
-from txtopo.spouts.kafka.broker_errors import exception_in_words
+from txtopo.spouts.kafka.broker_errors import RIGHTS, error_in_words, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 
 ANSWER_S = 30.0
 """Time limit in seconds of one request."""
+LOOK_S = 0.5
+"""Seconds between two looks whether a login was refused."""
 ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
@@ -38,19 +44,28 @@ class Topics:
 
     def __init__(self, settings: ClientSettings) -> None:
         """Raises ConfigurationError for settings that the client does not take."""
-        known = {name: value for name, value in settings.read().items() if name not in _NO_FETCHING}
+        self._settings = settings
+        self._refusals: deque[KafkaError] = deque(maxlen=1)
+        self._admin = self._client()
+
+    def _client(self) -> AdminClient:
+        known = {name: value for name, value in self._settings.read().items() if name not in _NO_FETCHING}
         try:
-            self._admin = AdminClient(known)
+            return AdminClient({**known, "error_cb": self._note})
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(f"the client of Kafka refuses its settings: {_words(error)}") from error
 
     def ids(self, topics: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Return the id of each topic, and its number of partitions."""
         found = {}
+        if self._refusals:
+            # The file may have the right password now.
+            self._admin = self._client()
+            self._refusals.clear()
         for topic, future in self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=ANSWER_S
         ).items():
-            described = _result(future, f"topic {topic}")
+            described = self._result(future, f"topic {topic}")
             found[topic] = (str(described.topic_id), len(described.partitions))
         return found
 
@@ -77,8 +92,30 @@ class Topics:
         return [
             topic
             for topic, resource in resources.items()
-            if "compact" in _result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
+            if "compact" in self._result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
         ]
+
+    def _note(self, error: KafkaError) -> None:
+        """Called by `poll` for what belongs to no request, such as a login that was refused."""
+        if error.code() in RIGHTS:
+            self._refusals.append(error)
+
+    def _result(self, future: Any, what: str) -> Any:
+        """Return the answer of the brokers. A refused login is raised immediately: the request would only time out."""
+        deadline = time.monotonic() + ANSWER_S + 10
+        while True:
+            try:
+                return future.result(timeout=LOOK_S)
+            except KafkaException as error:
+                if self._refusals:
+                    raise error_in_words(self._refusals[-1], what) from error
+                raise exception_in_words(error, what) from error
+            except FutureTimeoutError:
+                self._admin.poll(0)  # Calls `_note`.
+                if self._refusals:
+                    raise error_in_words(self._refusals[-1], what) from None
+                if time.monotonic() > deadline:
+                    raise
 
     def commit(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
         """Begin to commit offsets of partitions to a consumer group that no consumer has joined. The result raises
@@ -98,7 +135,7 @@ class Topics:
         except KafkaException as error:
             raise exception_in_words(error, "offsets") from error
         return {
-            (one.topic, one.partition): int(_result(future, name_of(one.topic, one.partition)).offset)
+            (one.topic, one.partition): int(self._result(future, name_of(one.topic, one.partition)).offset)
             for one, future in futures.items()
         }
 
@@ -107,13 +144,6 @@ class Topics:
 def topics_of(settings: ClientSettings) -> Topics:
     """Return what asks the brokers in a task; one client for each process."""
     return Topics(settings)
-
-
-def _result(future: Any, what: str) -> Any:
-    try:
-        return future.result(timeout=ANSWER_S + 10)
-    except KafkaException as error:
-        raise exception_in_words(error, what) from error
 
 
 def _words(error: Exception) -> str:
