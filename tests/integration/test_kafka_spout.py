@@ -31,7 +31,7 @@ def cluster(kafka_server: SecuredKafka) -> Cluster:
     return Cluster(kafka_server)
 
 
-def numbers(cluster: Cluster, topic: str, **settings: object) -> KafkaSpout:
+def numbers(cluster: Cluster, topic: str | re.Pattern[str], **settings: object) -> KafkaSpout:
     """Reads each message as text with its offset."""
     settings = {"value": "string", "max_wait_s": 0, "servers": cluster.servers, **settings}
     return KafkaSpout(topic, NUMBERS, **settings)  # type: ignore[arg-type]
@@ -168,6 +168,8 @@ def test_the_first_batch_begins_where_it_is_told(cluster: Cluster, topic: str) -
     latest, timed = numbers(cluster, topic, start="latest"), numbers(cluster, topic, start=now)
     given, wrong = numbers(cluster, topic, start={0: 1}), numbers(cluster, topic, start={0: 4})
 
+    matching = numbers(cluster, re.compile(f"{topic[:-1]}[{topic[-1]}]"))
+    assert rows_of(matching, planned(coordinator_of(matching))) == [("0", 0), ("1", 1), ("2", 2)]
     coordinator = coordinator_of(latest)
     first = planned(coordinator)
     assert spans(first) == {f"{topic}/0": (3, 3)}

@@ -45,7 +45,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
 
     def __init__(
         self,
-        topics: str | Sequence[str],
+        topics: str | Sequence[str] | re.Pattern[str],
         fields: str | Fields,
         *,
         config: str | os.PathLike[str] | None = None,
@@ -60,8 +60,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
         group_id: str | None = None,
         rejected_max: float = REJECTED_MAX,
     ) -> None:
-        """`topics` are names. `fields` are those of the values; `_key`, `_offset`, `_partition`, `_timestamp`, `_topic`
-        and `_headers` stand around them.
+        """`topics` are names, or a pattern for whole names. `fields` are those of the values; `_key`, `_offset`,
+        `_partition`, `_timestamp`, `_topic` and `_headers` stand around them.
 
         `config` is a properties file of the client (`bootstrap.servers=…`, TLS, passwords) with the same path on every
         host; each process reads it for itself, and nothing of it is in a plan. `servers` is short for a file with
@@ -76,7 +76,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
 
         Raises TopologyError for an invalid value.
         """
-        self.topics: tuple[str, ...] = _topics(topics)
+        self.pattern: str | None = _pattern(topics)
+        self.topics: tuple[str, ...] = () if isinstance(topics, re.Pattern) else _topics(topics)
         self.fields = parse_fields(fields)
         self.settings: ClientSettings = client_settings(servers, config)
         self._value = value_layout(value, self.fields)
@@ -110,6 +111,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
 
         cuts = KafkaCuts(
             topics=self.topics,
+            pattern=self.pattern,
             settings=self.settings,
             start=self.start,
             isolation=self.isolation,
@@ -193,7 +195,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
         start = self.start
         return {
             "kind": KIND,
-            "topics": list(self.topics),
+            "topics": list(self.topics) if self.pattern is None else {"pattern": self.pattern},
             "fields": self.fields.ddl,
             "value": self._value,
             "start": start.isoformat()
@@ -221,6 +223,15 @@ def _topics(topics: str | Sequence[str]) -> tuple[str, ...]:
     return found
 
 
+def _pattern(topics: object) -> str | None:
+    if not isinstance(topics, re.Pattern):
+        return None
+    pattern: object = topics.pattern
+    if not isinstance(pattern, str) or topics.flags != re.compile(pattern).flags:
+        raise TopologyError(f"KafkaSpout: {topics!r} is of bytes or has flags: write flags into it, as in '(?i)orders'")
+    return pattern
+
+
 def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datetime | Mapping[int, int]:
     match start:
         case "earliest":
@@ -238,7 +249,7 @@ def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datet
             return start
         case Mapping():
             wrong = [pair for pair in start.items() if not all(type(one) is int and one >= 0 for one in pair)]
-            if len(topics) > 1 or not start or wrong:
+            if len(topics) != 1 or not start or wrong:
                 raise TopologyError(f"KafkaSpout: start {start!r} is not {{partition: offset}} of one topic")
             return dict(start)
     raise TopologyError(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -138,6 +139,10 @@ def test_a_wrong_properties_file_is_named_without_its_values(content: str | None
         (lambda: KafkaSpout("a", FIELDS, kind="odd"), "kind 'odd' is neither"),  # type: ignore[arg-type]
         (lambda: KafkaSpout("a", FIELDS, isolation="none"), "isolation 'none' is neither"),  # type: ignore[arg-type]
         (lambda: KafkaSpout("a", FIELDS, max_records=0), "max_records 0 is not"),
+        (lambda: KafkaSpout("a", FIELDS, max_bytes=0), "max_bytes 0 is not"),
+        (lambda: KafkaSpout("a", FIELDS, group_id="a b"), "group_id 'a b' is no name"),
+        (lambda: KafkaSpout(re.compile("a", re.IGNORECASE), FIELDS), "has flags: write flags into it"),
+        (lambda: KafkaSpout(re.compile("(?i)a"), FIELDS, start={0: 1}), "of one topic"),
         (lambda: KafkaSpout("a", FIELDS, max_wait_s=-1), "max_wait_s -1 is not"),
         (lambda: KafkaSpout("a", FIELDS, max_wait_s=float("inf")), "max_wait_s inf is not a number from 0 to 3600"),
         (lambda: KafkaSpout("a", FIELDS, rejected_max=2), "rejected_max 2 is not a number from 0 to 1"),
@@ -202,6 +207,61 @@ def test_a_batch_that_is_not_full_waits_but_never_one_of_a_run_with_an_end() -> 
     assert look(once=True)() == {"topic_id": "a", "start": 0, "end": 3}
     brokers.end = 9
     assert look()() == {"topic_id": "a", "start": 0, "end": 5}
+
+
+def test_topics_by_a_pattern_come_and_do_not_go_silently() -> None:
+    """A new topic is read from its first offset; a planned one that was deleted is asked for, unless the pattern
+    excludes it.
+    """
+    from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
+
+    asked: list[list[str]] = []
+
+    class Brokers:
+        there: ClassVar[list[str]] = []
+
+        def names(self, pattern: str) -> list[str]:
+            return [name for name in self.there if re.fullmatch(pattern, name)]
+
+        def ids(self, topics: list[str]) -> dict[str, tuple[str, int]]:
+            asked.append(topics)
+            gone = [name for name in topics if name not in self.there]
+            if gone:
+                raise BatchDataError(f"topic {gone[0]}: there is no such topic", component="spout")
+            return {name: (f"id-{name}", 1) for name in topics}
+
+        def compacted(self, topics: object) -> list[str]:
+            return []
+
+        def held(self, ids: dict[str, Any], isolation: str) -> dict[str, Held]:
+            return {f"{name}/0": Held(topic_id=f"id-{name}", first=3, end=9) for name in ids}
+
+    def half(pattern: str) -> KafkaCoordinator:
+        known: Any = Brokers()
+        cutting = KafkaCuts(
+            topics=(),
+            pattern=pattern,
+            settings=ClientSettings(),
+            start="latest",
+            isolation="read_committed",
+            records_max=99,
+            wait_s_max=0,
+            opaque=False,
+        )
+        return KafkaCoordinator(cutting, once=False, monotonic=lambda: 0.0, say=said.append, topics=known)
+
+    said: list[str] = []
+    one = half("o-.*")
+    assert one.partition_names({}) == one.partition_names({}) == []
+    assert said == ["no topic matches o-.*"]
+    Brokers.there = ["o-a", "xo-b", "o-b"]
+    last = {"topic_id": "id-o-a", "start": 3, "end": 9}
+    assert one.partition_names({"o-a/0": last}) == ["o-a/0", "o-b/0"]
+    assert one.next_range("o-b/0", None) == {"topic_id": "id-o-b", "start": 3, "end": 9}
+    Brokers.there = ["o-b"]
+    with pytest.raises(BatchDataError, match="o-a: there is no such topic"):
+        one.partition_names({"o-a/0": last})
+    assert half("o-(?!a).*").partition_names({"o-a/0": last}) == ["o-b/0"]
 
 
 def test_what_waits_is_what_no_committed_batch_has() -> None:

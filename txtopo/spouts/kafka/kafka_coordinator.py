@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,8 @@ class KafkaCuts:
     """How batches are cut."""
 
     topics: Sequence[str]
+    """Their names; empty if `pattern` says which."""
+    pattern: str | None = None
     settings: ClientSettings
     start: Start
     isolation: str
@@ -71,6 +74,7 @@ class KafkaCoordinator:
         self._waits = False
         self._waiting_since: float | None = None
         self._said: set[tuple[str, int]] = set()
+        self._said_none = False
 
     def is_ready(self) -> bool:
         """A batch that is not full may wait for more messages; one that is planned again may not."""
@@ -85,7 +89,7 @@ class KafkaCoordinator:
 
     def partition_names(self, known: Mapping[str, Any]) -> Sequence[str]:
         """Look at all partitions once, for the questions that follow."""
-        self._look()
+        self._look(known)
         self._is_fresh = all(last is None for last in known.values())
         waiting = {}
         for name, held in self._held.items():
@@ -136,11 +140,11 @@ class KafkaCoordinator:
         if self._group is not None:
             self._group.close()
 
-    def _look(self) -> None:
+    def _look(self, known: Mapping[str, Any]) -> None:
         cutting = self._cutting
         if self._once and self._held:
             return  # What came later belongs to the next run.
-        ids = self._topics.ids(cutting.topics)
+        ids = self._topics.ids(self._names(known))
         fresh = frozenset(ids) - self._checked
         if fresh and not cutting.opaque:
             for topic in self._topics.compacted(sorted(fresh)):
@@ -161,6 +165,20 @@ class KafkaCoordinator:
                 )
         self._checked |= fresh
         self._held = self._topics.held(ids, cutting.isolation)
+
+    def _names(self, known: Mapping[str, Any]) -> Sequence[str]:
+        """Return the topics to read. One of which messages were planned is among them also if it was deleted, so that
+        it is missed, unless the pattern does not match it any more.
+        """
+        pattern = self._cutting.pattern
+        if pattern is None:
+            return self._cutting.topics
+        planned = {partition_of_name(name)[0] for name in known}
+        found = {*self._topics.names(pattern), *(name for name in planned if re.fullmatch(pattern, name))}
+        if not found and not self._said_none:
+            self._said_none = True
+            self._say(f"no topic matches {pattern}")
+        return sorted(found)
 
     def _is_to_wait(self, number: int) -> bool:
         if not number or number >= self._cutting.records_max or not self._may_wait:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -58,16 +59,27 @@ class Topics:
     def ids(self, topics: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Return the id of each topic, and its number of partitions."""
         found = {}
-        if self._refusals:
-            # The file may have the right password now.
-            self._admin = self._client()
-            self._refusals.clear()
+        self._log_in_again()
         for topic, future in self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=ANSWER_S
         ).items():
             described = self._result(future, f"topic {topic}")
             found[topic] = (str(described.topic_id), len(described.partitions))
         return found
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the topics whose whole name matches, without those of Kafka itself. Topics that this login may not
+        describe are not among them.
+        """
+        self._log_in_again()
+        try:
+            known = self._admin.list_topics(timeout=ANSWER_S).topics
+        except KafkaException as error:
+            self._admin.poll(0)  # Calls `_note`.
+            if self._refusals:
+                raise error_in_words(self._refusals[-1], "topics") from error
+            raise exception_in_words(error, "topics") from error
+        return sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
 
     def held(self, ids: Mapping[str, tuple[str, int]], isolation: str) -> dict[str, Held]:
         """Return what each partition of these topics holds, by name."""
@@ -94,6 +106,12 @@ class Topics:
             for topic, resource in resources.items()
             if "compact" in self._result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
         ]
+
+    def _log_in_again(self) -> None:
+        """Read the settings again after a refused login: the file may have the right password now."""
+        if self._refusals:
+            self._admin = self._client()
+            self._refusals.clear()
 
     def _note(self, error: KafkaError) -> None:
         """Called by `poll` for what belongs to no request, such as a login that was refused."""
