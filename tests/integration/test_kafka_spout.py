@@ -19,7 +19,7 @@ from txtopo.audit.readers.kafka_reader import KafkaReader
 from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError
 from txtopo.local.processes import wait_until
-from txtopo.spouts.kafka import reading
+from txtopo.spouts.kafka import reading, topics
 from txtopo.topology.components import SpoutCoordinator, Tally, Topology
 
 NUMBERS = "value string, _offset bigint"
@@ -276,7 +276,7 @@ def test_no_secret_of_the_properties_file_leaves_it(cluster: Cluster, topic: str
 def test_tls_and_a_password_come_from_the_properties_file(
     cluster: Cluster, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Driver, task and audit log in with it; a wrong password or certificate is named at once, and once the file is
+    """Driver, task and audit log in with it; a wrong password or certificate is named, and once the file is
     right the same driver goes on.
     """
     server, canary = cluster.server, "canary-of-the-password"
@@ -288,6 +288,8 @@ def test_tls_and_a_password_come_from_the_properties_file(
     other.write_text(server.properties(canary, tmp_path / "other.pem"))
     cluster.make(topic)
     cluster.send(topic, texts(1, 2))
+
+    monkeypatch.setattr(topics, "REFUSED_S", 0.1)
 
     def fails(file: Path) -> str:
         with pytest.raises(PermissionError) as refused:

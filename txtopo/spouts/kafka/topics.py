@@ -6,7 +6,6 @@ import datetime
 import functools
 import re
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -30,7 +29,9 @@ from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 ANSWER_S = 30.0
 """Time limit in seconds of one request."""
 LOOK_S = 0.5
-"""Seconds between two looks whether a login was refused."""
+"""Seconds between two looks whether logins are refused."""
+REFUSED_S = 5.0
+"""Seconds after a refused login without an answer or another error, after which it counts."""
 ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
@@ -46,7 +47,8 @@ class Topics:
     def __init__(self, settings: ClientSettings) -> None:
         """Raises ConfigurationError for settings that the client does not take."""
         self._settings = settings
-        self._refusals: deque[KafkaError] = deque(maxlen=1)
+        self._refusal: tuple[float, KafkaError] | None = None
+        """When a login was refused first, and how; None if none was, or something else has happened since."""
         self._admin = self._client()
 
     def _client(self) -> AdminClient:
@@ -75,9 +77,7 @@ class Topics:
         try:
             known = self._admin.list_topics(timeout=ANSWER_S).topics
         except KafkaException as error:
-            self._admin.poll(0)  # Calls `_note`.
-            if self._refusals:
-                raise error_in_words(self._refusals[-1], "topics") from error
+            self._check_login("topics")
             raise exception_in_words(error, "topics") from error
         return sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
 
@@ -109,29 +109,36 @@ class Topics:
 
     def _log_in_again(self) -> None:
         """Read the settings again after a refused login: the file may have the right password now."""
-        if self._refusals:
+        if self._refusal is not None:
             self._admin = self._client()
-            self._refusals.clear()
+            self._refusal = None
 
     def _note(self, error: KafkaError) -> None:
         """Called by `poll` for what belongs to no request, such as a login that was refused."""
         if error.code() in RIGHTS:
-            self._refusals.append(error)
+            self._refusal = self._refusal or (time.monotonic(), error)
+        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._refusal = None
+
+    def _check_login(self, what: str) -> None:
+        """Raise PermissionError if logins are refused for a while: a request would only time out. A broker that stops
+        or starts may break off one.
+        """
+        self._admin.poll(0)  # Calls `_note`.
+        if self._refusal is not None and time.monotonic() - self._refusal[0] >= REFUSED_S:
+            raise error_in_words(self._refusal[1], what)
 
     def _result(self, future: Any, what: str) -> Any:
-        """Return the answer of the brokers. A refused login is raised immediately: the request would only time out."""
+        """Return the answer of the brokers."""
         deadline = time.monotonic() + ANSWER_S + 10
         while True:
             try:
                 return future.result(timeout=LOOK_S)
             except KafkaException as error:
-                if self._refusals:
-                    raise error_in_words(self._refusals[-1], what) from error
+                self._check_login(what)
                 raise exception_in_words(error, what) from error
             except FutureTimeoutError:
-                self._admin.poll(0)  # Calls `_note`.
-                if self._refusals:
-                    raise error_in_words(self._refusals[-1], what) from None
+                self._check_login(what)
                 if time.monotonic() > deadline:
                     raise
 
