@@ -23,6 +23,7 @@ from txtopo.local.postgres import LocalPostgres
 from txtopo.operating.orders import NewOrder, Placed, place
 from txtopo.reports import report_statements, timeline
 from txtopo.reports import trace as tracing
+from txtopo.reports.formatting import count
 from txtopo.reports.read import reading
 
 MIGRATIONS = Path(__file__).parents[2] / "migrations" / "versions"
@@ -201,12 +202,13 @@ def test_how_much_input_waits_is_said_by_partition(ledger: FilledLedger, run: Ru
 
     said = run("status", "flights")
 
-    assert "lag       messages: 1,234 records not committed, in 4 partitions: t/2 1,000, t/0 200, t/1 33, …" in said.out
+    found = f"{count(1234)} records not committed, in 4 partitions: t/2 {count(1000)}, t/0 200, t/1 33, …"
+    assert f"lag       messages: {found}" in said.out
     assert "lag       idle: nothing" in said.out
     assert "turn of" not in said.out
-    (found,) = run("status", "flights", "--json").json["topologies"]
-    assert found["lag"]["messages"]["partitions"]["t/3"] == 1
-    assert found["waiting"] == {}
+    (one,) = run("status", "flights", "--json").json["topologies"]
+    assert one["lag"]["messages"]["partitions"]["t/3"] == 1
+    assert one["waiting"] == {}
 
 
 @pytest.mark.parametrize(("stored", "state"), [("stopped", "STOPPED"), ("finished", "FINISHED")])
