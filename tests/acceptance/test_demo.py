@@ -85,3 +85,30 @@ def test_the_demo_of_logs_halts_at_a_bug_and_ends_with_every_request_counted_onc
     assert "MATCH      all 25 totals agree with the recount: 47,996 requests, 454,935,622 bytes" in done.stdout
     assert processes_of(machine) == {}
     assert list((machine / "tmp").iterdir()) == []
+
+
+@pytest.mark.attack
+@pytest.mark.kafka
+def test_the_demo_of_kafka_is_killed_halts_and_ends_with_every_order_counted_once(machine: Path) -> None:
+    """Promise: neither a kill nor a message that nobody expected loses an order, or counts one twice."""
+    done = subprocess.run(
+        txtopo_command("demo", "kafka"),
+        cwd=machine / "here",
+        env=checkout_environment(**places_of(machine)),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "cannot be downloaded" in done.stderr:
+        pytest.skip(done.stderr)
+
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "after COMMIT of batch 4; no offset is lost or read twice" in done.stderr
+    assert "has halted; batches 1 to 8 are committed, nothing after them:" in done.stderr
+    assert "txtopo: batch 9 of shop: 3 attempts failed in by_kind:" in done.stderr
+    assert "retry of shop: batch 9 is committed" in done.stderr
+    assert "rejected   3 messages, each kept with its partition and offset" in done.stdout
+    assert "totals agree with the recount: 27,997 orders" in done.stdout
+    assert processes_of(machine) == {}
+    assert list((machine / "tmp").iterdir()) == []

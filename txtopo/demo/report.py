@@ -35,6 +35,10 @@ class TotalNames:
     amount: str = "miles"
     by: str = "csv"
     """What the recount uses."""
+    batch: str = "a file each"
+    """What a batch is."""
+    rejected: str = "lines, each kept with its file and number"
+    """What the rejected records are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +145,13 @@ def _fared(outcome: Outcome) -> Iterator[str]:
     attempts, orphaned = sum(row.attempts for row in ledger), sum(row.orphaned for row in ledger)
     failed = attempts - orphaned - len(ledger)
     again = [row.txid for row in ledger if row.attempts > 1]
-    yield f"batches    {len(ledger)} of {outcome.batches} committed, a file each, strictly in order"
+    yield f"batches    {len(ledger)} of {outcome.batches} committed, {outcome.columns.batch}, strictly in order"
     yield (
         f"attempts   {attempts}: {len(ledger)} committed, {orphaned} lost with their driver, {failed} failed; run "
         f"again: {spans(again) or 'none'}"
     )
     if outcome.rejected:
-        yield f"rejected   {outcome.rejected} lines, each kept with its file and number"
+        yield f"rejected   {outcome.rejected} {outcome.columns.rejected}"
     by_epoch = _by_epoch(ledger)
     for takeover in outcome.takeovers:
         after = "" if takeover.seconds is None else f", took over {takeover.seconds:.1f} s after the one before it died"
