@@ -93,11 +93,7 @@ def make_leader(
     )
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
-        for name in new_committers(leadership.last_txid, leadership.description, topology):
-            services.say(
-                f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on, and "
-                f"txtopo backfill {topology.name} {name} counts the batches before"
-            )
+        _name_new_committers(leadership, services)
         staging = services.ledger.staging(leadership.lead, services.staging_place)
         staging.begin()
         services.executor.stage_with(staging)
@@ -131,6 +127,14 @@ def make_leader(
     )
     runner = Runner(services, leadership.lead, planner, [] if found is None else [_one_by_one(found)])
     return ReadyLeader(planner=planner, runner=runner, state=state, leadership=leadership, staging=staging)
+
+
+def _name_new_committers(leadership: Leadership, services: LeaderServices) -> None:
+    for name in new_committers(leadership.last_txid, leadership.description, services.topology):
+        services.say(
+            f"committer {name} is new: it counts from batch {leadership.last_txid + 1} on, and "
+            f"txtopo backfill {services.topology.name} {name} counts the batches before"
+        )
 
 
 def _single_commits(services: LeaderServices) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from txtopo.audit.run_audit import Range, audit
 from txtopo.demo.halting import HaltingDemo
-from txtopo.demo.orders.messages import (
+from txtopo.demo.orders.order_messages import (
     AT_FIRST,
     IN_ALL,
     PARTITIONS,
