@@ -38,6 +38,21 @@ def corrected(site: Site) -> None:
         file.write_text("".join(file.read_text().splitlines(keepends=True)[:11]))
 
 
+def added(site: Site) -> None:
+    """Everything is counted, then a committer is added."""
+    site.drive()
+    site.added.touch()
+    site.drive()
+
+
+def filled_whole(site: Site) -> bool:
+    """Each order is in both tables, and each batch in the new one once."""
+    [(there, again)] = site.world.query(
+        "select (select sum(rows) from shop_totals), (select count(distinct backfills) from txtopo.ledger)"
+    )
+    return site.is_whole() and there == sum(rows for rows, _, _ in site.world.totals().values()) and again == FILES
+
+
 def skipped_whole(site: Site) -> bool:
     (site.world.folder / "order_0002.csv").unlink()
     return site.is_whole()
@@ -112,6 +127,15 @@ CASES = {
         [*APPLIED, (5, "applied", 1), (6, "applied", 3)],
         [("recompute", 5), ("recompute", 6)],
         "",
+    ),
+    "backfill": Case(
+        added,
+        ("backfill", "orders", "by_shop"),
+        (*TAKING_UP, *REDOING, *at("applied=exit@1", "committed=exit@1", "committed=exit@1"), *ANSWERING),
+        [*APPLIED, *((FILES + txid, "applied", None) for txid in range(1, FILES + 1))],
+        [("backfill", FILES + txid) for txid in range(1, FILES + 1)],
+        "has counted every batch",
+        filled_whole,
     ),
     "replan": Case(
         halted,

@@ -25,8 +25,11 @@ def orders_topology(
     settled_s: float = 0.05,
     may_be_empty: bool = False,
     rows: bool = False,
+    by_shop: bool = False,
 ) -> Topology:
-    """Counts orders by shop and article, straight from the files. With `rows` it stores them too, in each way."""
+    """Counts orders by shop and article, straight from the files. With `rows` it stores them too, in each way; with
+    `by_shop` it counts them by shop in another table as well.
+    """
     builder = TopologyBuilder(name)
     spout = FileSpout(
         str(folder), FIELDS, files_per_batch=files_per_batch, settled_s=settled_s, may_be_empty=may_be_empty
@@ -42,6 +45,9 @@ def orders_topology(
         builder.set_committer_bolt("by_price", ReplaceCommitter("order_prices", partition="price")).shuffle_grouping(
             "files"
         )
+    if by_shop:
+        counts = CountCommitter("shop_totals", ["shop"], count="rows")
+        builder.set_committer_bolt("by_shop", counts).shuffle_grouping("files")
     return builder.build()
 
 

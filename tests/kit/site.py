@@ -20,9 +20,11 @@ class Site:
     def __init__(self, world: World) -> None:
         self.world = world
         file = world.logs / "app.py"
+        self.added = world.logs / "added"
+        """While this file exists, the application has one committer more."""
         file.write_text(
             "from pathlib import Path\nfrom tests.kit.applications import orders_topology\n"
-            f"topology = orders_topology(Path({str(world.folder)!r}))\n"
+            f"topology = orders_topology(Path({str(world.folder)!r}), by_shop=Path({str(self.added)!r}).exists())\n"
         )
         self.application = f"{file}:topology"
         write_orders(world.folder, FILES)
