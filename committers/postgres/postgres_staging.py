@@ -9,7 +9,6 @@ import logging
 import threading
 from contextlib import AbstractContextManager
 
-import psycopg2
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -150,18 +149,17 @@ class PostgresStaging:
         return [name for (name,) in rows]
 
     def _create_schema(self) -> None:
-        try:
-            with self._database.connected() as connection:
-                connection.exec_driver_sql(*opening(tag(self._lead)))
+        with self._database.transaction("creating the schema of staging tables") as connection:
+            connection.exec_driver_sql(*opening(tag(self._lead)))
+            try:
                 connection.exec_driver_sql(f"create schema if not exists {SCHEMA}", {})
-                connection.commit()
-        except (SQLAlchemyError, psycopg2.Error) as error:
-            if sqlstate(error) != INSUFFICIENT_PRIVILEGE:
-                raise
-            raise ConfigurationError(
-                f"staging_dsn is given, but this role may not create schema {SCHEMA}: create schema {SCHEMA} "
-                "authorization (this role); or take staging_dsn away, then large results are refused"
-            ) from error
+            except SQLAlchemyError as error:
+                if sqlstate(error) != INSUFFICIENT_PRIVILEGE:
+                    raise
+                raise ConfigurationError(
+                    f"staging_dsn is given, but this role may not create schema {SCHEMA}: create schema {SCHEMA} "
+                    "authorization (this role); or take staging_dsn away, then large results are refused"
+                ) from error
 
 
 def _of_topology(topology: str) -> str:

@@ -20,6 +20,7 @@ ROUNDS = (
 """Deaths before a driver that lives: no batch can run at three in a row, after which it would be left out."""
 
 
+@pytest.mark.attack
 @pytest.mark.kafka
 def test_messages_are_counted_once_when_drivers_and_the_broker_die(
     world: World, kafka_server: SecuredKafka, topic: str

@@ -229,7 +229,7 @@ kept.seals  -  0  seals kept outside of the database (--expect)  the seals store
 schema.guards  MATCH  MANY  triggers, functions, constraints and indexes of schema txtopo  what its migrations make
 topology.described  MATCH  23  the description of the topology  the chain of its descriptions and the code of the batches
 quarantine.empty  MATCH  2  quarantined batches  a reason, and nothing counted or rejected
-redo.chain  MATCH  21  redos, their plans and their files  the batch that each redoes
+redo.chain  MATCH  38  redos, their plans and their files  the batch that each redoes
 redo.reversed  MATCH  16  contributions that a redo reversed  those of the batch redone, negated
 actions.signed  MISMATCH  19  redos and quarantined batches  the action log and the orders
 actions.chain  MISMATCH  11  the action log, its seals recomputed  the seals stored and those of the batches

@@ -5,6 +5,7 @@ commit of every kind of batch. Each has one of few meanings, and its words; none
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from txtopo.committers.protocol.fault_proof import prove_commit
 from txtopo.core.values import ActionRecord, EdgeCount, Failure, OrderKind, TransactionAttempt
 from txtopo.errors import BatchDataError, Halted
 from txtopo.operating.orders import NewOrder, place
-from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerRunSession, LedgerSession
+from txtopo.ports import AttemptStart, Claimed, Ledger, LedgerRunSession, LedgerSession, StagingPlace
 
 BROKEN, LOCKED = None, "55P03"
 CODES = (
@@ -91,6 +92,7 @@ class Planting:
     def sends(self, query: object) -> None:
         """A statement is about to be sent."""
         text = query.decode() if isinstance(query, bytes) else str(query)
+        text = re.sub(r'(?<=txtopo_staging\.)"\w+"', "T", text)  # each name is used once
         at, self.count = self.count, self.count + 1
         if self.planted is None:
             self.sent.append(text)
@@ -243,6 +245,16 @@ def of_batches(driver: Driver, custom: Driver, order: int) -> Iterator[tuple[str
     yield "of a user", Case(call=lambda: custom.commit(of_user, results=results), in_turn=True, codes=CODES)
 
 
+def of_backfills(driver: Driver) -> Iterator[tuple[str, Case]]:
+    """A committer that is added later counts batch 1 (R32)."""
+    driver.commit(driver.ready(1))
+    driver.committers = (*driver.committers, committer("added", "added_count"))
+    driver.ledger.prepare_targets(driver.lead, driver.committers)
+    yield "backfills: lacking", Case(call=lambda: driver.ledger.lacking("added", 0, []))
+    plan = driver.ready(2, path="/in/1.csv", kind="backfill", backfills=1, committer="added")
+    yield "a backfill", Case(call=lambda: driver.commit(plan), in_turn=True)
+
+
 def of_runs(driver: Driver) -> Iterator[tuple[str, Case]]:
     """A commit run with all kinds of rows, and the looks that belong to runs. What is wrong with a run is told like
     what is wrong with a batch; who gets it believes it of a batch alone (R25).
@@ -347,6 +359,10 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "note_end": lambda: ledger.note_end(lead, "halted", "why", 5, 6),
         "note_halt": lambda: ledger.note_halt(Halted("why", next_command="txtopo run")),
     }
+    place = StagingPlace(dsn="service=tasks")
+    yield "staging: begin", Case(call=lambda: ledger.staging(lead, place).begin())
+    staging = ledger.staging(lead, place)
+    yield "staging: create", Case(call=lambda: staging.create(attempt, driver.committers[0]).name[:0])
     yield from ((name, Case(call=call)) for name, call in calls.items())
 
     yield "resolve, not there", Case(call=lambda: ledger.resolve(lead, [(5, fifth.digest)])[0])
@@ -369,7 +385,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
 
     Each statement of each call fails once with each code, and with it whatever is sent after it.
     """
-    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others", "log", "runs")}
+    ledgers = {name: PostgresLedger(database, name) for name in ("flights", "words", "others", "log", "runs", "filled")}
     driver, custom = (made(database, name, ledgers[name]) for name in ("flights", "words"))
     with closing(psycopg2.connect(database)) as beside, beside, beside.cursor() as cursor:
         cursor.execute(LATE)
@@ -384,6 +400,7 @@ def test_an_error_in_place_of_any_statement_has_a_meaning_and_its_words(
         of_ledger(driver, orders[1]),
         of_claims(ledgers["others"]),
         of_runs(made(database, "runs", ledgers["runs"])),
+        of_backfills(made(database, "filled", ledgers["filled"])),
         of_opaque(made(database, "log", ledgers["log"], opaque=True)),
     )
     for name, case in cases:

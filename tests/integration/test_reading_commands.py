@@ -142,7 +142,8 @@ def test_status_tells_holes_rejected_rows_kinds_of_failure_and_open_orders(ledge
     assert one["failures"] == {"data": 2, "infrastructure": 1, "suspect": 1, "halt": 0}
     assert (one["failed_attempts"], one["failed_txids"]) == (4, [6])
     assert (one["quarantined"], one["holes"], one["hole_txids"], one["rejected"]) == (1, 1, [3], 2)
-    assert (one["open_order_count"], one["open_orders"]) == (1, [{"order_id": order, "kind": "retry", "txids": [6]}])
+    opened = {"order_id": order, "kind": "retry", "txids": [6], "committer": None, "filled": None}
+    assert (one["open_order_count"], one["open_orders"]) == (1, [opened])
     assert one["next_commands"] == ["txtopo run APP", "txtopo redrive flights 3"]  # the run carries the order out
     assert f"1 open: retry of batch 6 (order {order})" in run("status").out
     ledger.lead()

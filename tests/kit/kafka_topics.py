@@ -6,7 +6,14 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
@@ -49,12 +56,19 @@ class Cluster:
         producer.begin_transaction()
         return producer
 
-    def end(self, topic: str, partition: int = 0) -> int:
-        """Return the offset up to which no transaction is open."""
+    def end(self, topic: str, partition: int = 0) -> int | None:
+        """Return the offset up to which no transaction is open; None if the broker has restarted, and it or this
+        client does not know yet who leads the partition.
+        """
         place = TopicPartition(topic, partition)
         asked = {place: OffsetSpec.latest()}
         answers = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        return int(answers[place].result(WAIT_S).offset)
+        try:
+            return int(answers[place].result(WAIT_S).offset)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT):
+                raise
+            return None
 
     def committed(self, group: str) -> dict[str, int]:
         """Return the offsets of a consumer group by partition."""

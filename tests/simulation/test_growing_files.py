@@ -64,7 +64,7 @@ def test_every_step_of_a_driver_over_a_growing_log_can_be_its_last(tmp_path: Pat
         if kill.killed_at is None:
             break
         reached.add(kill.killed_at)
-    assert reached == set(CrashPoint)
+    assert reached == set(CrashPoint) - {CrashPoint.STAGED}  # no large results here
 
 
 @pytest.mark.parametrize("seed", range(10))

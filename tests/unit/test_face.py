@@ -300,6 +300,7 @@ PUBLIC = (
 OF_THE_ENGINE = {
     *("Aggregation", "Header", "Input", "Metadata", "Position", "SpoutCoordinator", "Subscription", "Tally"),
     *("BoltComponent", "CommitterComponent", "SpoutComponent", "TupleBoltComponent", "Draft", "Origin", "StreamSpec"),
+    *("RowKeys", "RowTable", "StagingPlace"),
     *("MemoryPostgres", "MemoryZooKeeper", "SimulatedClock", "CommitterTables", "NewOrder"),
 }
 """Types of what the engine calls on spouts and committers, of what `build()` makes and of what a harness runs on: no

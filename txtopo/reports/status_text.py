@@ -98,7 +98,8 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
 def _lag(spout: str, lag: Mapping[str, Any]) -> str:
     if not lag["records"]:
         return f"{spout}: nothing"
-    named = [f"{name} {count(number)}" for name, number in list(lag["partitions"].items())[:LAGGING_NAMED]]
+    most = sorted(lag["partitions"].items(), key=lambda one: (-one[1], one[0]))[:LAGGING_NAMED]
+    named = [f"{name} {count(number)}" for name, number in most]
     more = ", …" if lag["lagging"] > len(named) else ""
     where = f"in {counted(lag['lagging'], 'partition')}: {', '.join(named)}{more}"
     return f"{spout}: {counted(lag['records'], 'record')} not committed, {where}"

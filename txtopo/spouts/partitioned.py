@@ -56,7 +56,7 @@ class RangeCoordinator(Protocol):
 
     Optional methods, asked for if they are there: `is_exhausted()` returns False in a `--once` run that is to continue
     although no partition has input now; `ready_in_s()` returns the seconds after which it is worth asking again;
-    `range_again(partition, metadata)` returns the metadata of the same range for a redo, as the source is now.
+    `range_again(partition, metadata)` returns the metadata of the same range for a redo, as the source is now;
     `lag()` returns by partition how many records were in no committed batch at the last look, for `txtopo status`.
     """
 
