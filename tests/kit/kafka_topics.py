@@ -57,18 +57,22 @@ class Cluster:
         return producer
 
     def end(self, topic: str, partition: int = 0) -> int | None:
-        """Return the offset up to which no transaction is open; None if the broker has restarted, and it or this
-        client does not know yet who leads the partition.
+        """Return the offset up to which no transaction is open; None while one is, and while nobody knows who leads the
+        partition, as after a restart of the broker.
         """
         place = TopicPartition(topic, partition)
-        asked = {place: OffsetSpec.latest()}
-        answers = self.admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        try:
-            return int(answers[place].result(WAIT_S).offset)
-        except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT):
-                raise
-            return None
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})  # one that knows of no earlier leader
+        ends = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            answers = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+            try:
+                ends.append(int(answers[place].result(WAIT_S).offset))
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT):
+                    raise
+                return None
+        committed, written = ends
+        return committed if committed == written else None
 
     def committed(self, group: str) -> dict[str, int]:
         """Return the offsets of a consumer group by partition."""
