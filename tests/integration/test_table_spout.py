@@ -85,13 +85,21 @@ def test_no_row_of_many_writers_is_lost_or_comes_twice(shop: str) -> None:
     coordinator = coordinator_of(spout)
     batches: list[Metadata] = []
     read: list[object] = []
-    while True:
-        over = not any(writer.is_alive() for writer in writers)
+
+    def read_more() -> None:
         if coordinator.is_ready():
             batches.append(coordinator.initialize_transaction(len(batches) + 1, batches[-1] if batches else None))
-            read += ids(rows_of(spout, batches[-1]))
-        elif over:
-            break
+            read.extend(ids(rows_of(spout, batches[-1])))
+
+    while any(writer.is_alive() for writer in writers):
+        read_more()
+    (last,) = ids(run(shop, "insert into orders (shop, price) values ('last', 1) returning id"))
+
+    def is_over() -> bool:
+        read_more()
+        return last in read
+
+    assert wait_until(is_over, 60)  # The server may not have written its log yet.
     assert Counter(read) == Counter(ids(run(shop, "select id from orders")))
     assert all(len(rows_of(spout, one)) <= 37 for one in batches)
     ends = [range_of(one)["to"] for one in batches]
