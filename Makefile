@@ -70,7 +70,7 @@ FORMATS ?=
 bench-formats: setup
 	@$(BIN)/python -m benchmarks.formats $(FORMATS)
 
-# A long search: SEEDS simulated histories with faults and deaths; each failure names its seed.
+# A long search: SEEDS simulated histories with faults and deaths, or those from FIRST:END; each failure names its seed.
 SEEDS ?= 20000
 simulate: setup
 	@TXTOPO_SIMULATION_SEEDS=$(SEEDS) $(BIN)/python -m pytest --quiet --timeout=0 tests/simulation

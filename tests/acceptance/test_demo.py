@@ -17,6 +17,7 @@ from tests.acceptance.commands import (
     folder_for_demo,
     places_of,
     processes_of,
+    run_txtopo,
     txtopo_command,
 )
 
@@ -64,17 +65,19 @@ def test_a_demo_that_is_interrupted_leaves_nothing_running(machine: Path, number
     assert [line for line in log.read_text().splitlines() if not OUR_LINE.fullmatch(line)] == []
 
 
+def played(machine: Path, story: str) -> subprocess.CompletedProcess[str]:
+    """`txtopo demo STORY` as somebody at a terminal sees it; it has left nothing that runs and no file."""
+    environment = checkout_environment(**places_of(machine))
+    done = run_txtopo("demo", story, cwd=machine / "here", environment=environment)
+
+    assert processes_of(machine) == {}
+    assert list((machine / "tmp").iterdir()) == []
+    return done
+
+
 def test_the_demo_of_logs_halts_at_a_bug_and_ends_with_every_request_counted_once(machine: Path) -> None:
     """Promise: a bug stops the topology; after its fix, one command replays the failed batch with its input."""
-    done = subprocess.run(
-        txtopo_command("demo", "logs"),
-        cwd=machine / "here",
-        env=checkout_environment(**places_of(machine)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = played(machine, "logs")
 
     assert done.returncode == 0, done.stderr + done.stdout
     assert "has halted; batches 1 to 13 are committed, nothing after them:" in done.stderr
@@ -83,23 +86,13 @@ def test_the_demo_of_logs_halts_at_a_bug_and_ends_with_every_request_counted_onc
     assert "retry of web: batch 14 is committed" in done.stderr
     assert "rejected   4 lines, each kept with its file and number" in done.stdout
     assert "MATCH      all 25 totals agree with the recount: 47,996 requests, 454,935,622 bytes" in done.stdout
-    assert processes_of(machine) == {}
-    assert list((machine / "tmp").iterdir()) == []
 
 
 @pytest.mark.attack
 @pytest.mark.kafka
 def test_the_demo_of_kafka_is_killed_halts_and_ends_with_every_order_counted_once(machine: Path) -> None:
     """Promise: neither a kill nor a message that nobody expected loses an order, or counts one twice."""
-    done = subprocess.run(
-        txtopo_command("demo", "kafka"),
-        cwd=machine / "here",
-        env=checkout_environment(**places_of(machine)),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = played(machine, "kafka")
     if "cannot be downloaded" in done.stderr:
         pytest.skip(done.stderr)
 
@@ -110,5 +103,3 @@ def test_the_demo_of_kafka_is_killed_halts_and_ends_with_every_order_counted_onc
     assert "retry of shop: batch 9 is committed" in done.stderr
     assert "rejected   3 messages, each kept with its partition and offset" in done.stdout
     assert "totals agree with the recount: 27,997 orders" in done.stdout
-    assert processes_of(machine) == {}
-    assert list((machine / "tmp").iterdir()) == []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -18,6 +20,7 @@ from psycopg2 import sql
 
 from txtopo.local import postgres
 from txtopo.local.postgres import LocalPostgres
+from txtopo.local.processes import end
 
 TEMPLATE = "txtopo_template"
 ROOM = "shared_buffers = 128MB\n"
@@ -26,6 +29,11 @@ MEMORY = Path("/dev/shm")
 """Linux keeps what lies here in memory. A service that is killed finds its files again, as it does on a disk."""
 MEMORY_MIN = 4 << 30
 """Bytes that must be free there, and free in memory: so many services need less than half of it."""
+
+PREFIX = "txtopo-tests-"
+"""Of the names of folders with services."""
+LEFTOVER_S = 20.0
+"""Seconds that a service of a run that was killed has to end."""
 
 _numbers = itertools.count(1)
 
@@ -51,14 +59,43 @@ def folder_for_services() -> Iterator[Path]:
     """A folder with a short path that an unprivileged account may enter, in memory where there is room, deleted
     afterwards.
 
-    Pytest's own `tmp_path` is neither: its parents are closed, and a socket's path must be short.
+    Pytest's own `tmp_path` is neither: its parents are closed, and a socket's path must be short. While the folder is
+    used, it is locked: what is found without a lock belongs to a run that was killed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="txtopo-test-", dir=memory_with_room()))
-    folder.chmod(0o711)
+    place = memory_with_room() or Path(tempfile.gettempdir())
+    clear_leftovers(place)
+    made = Path(tempfile.mkdtemp(prefix="txtopo-new-", dir=place))
+    with _locked(made):
+        # It gets its name when it is locked: in between it would be taken for a leftover.
+        folder = made.rename(made.with_name(made.name.replace("txtopo-new-", PREFIX)))
+        folder.chmod(0o711)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError if another process, or another use in this one, holds the lock of the folder."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        yield folder
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+@cache
+def clear_leftovers(place: Path) -> None:
+    """End the services of runs that were killed, and delete their folders in this place. Once a process."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError), _locked(folder):
+            for file in folder.rglob("pid"):
+                is_postgres = (file.parent / "data" / "PG_VERSION").exists()
+                by = LocalPostgres.crash_signal if is_postgres else signal.SIGKILL
+                end(int(file.read_text(encoding="ascii")), str(file.parent), by=by, patience_s=LEFTOVER_S)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def execute_as_superuser(dsn: str, *statements: sql.Composable) -> None:

@@ -4,7 +4,6 @@ orders that come meanwhile. I13 to I16 hold, and the counts are right.
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections import Counter
@@ -17,6 +16,7 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
+from tests.kit.seeds import seeds
 from txtopo.committers.memory.memory_session import MemoryLedgerSession
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
@@ -37,7 +37,7 @@ from txtopo.testing.simulated import Killed, SimulatedDriver, SimulatedStores
 
 FILES = 10
 LIVES_MAX = 40
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "10"))
+SEEDS = seeds(10)
 IN_COMMIT = (
     CrashPoint.FENCE_LOCKED,
     CrashPoint.LEDGER_APPENDED,
@@ -208,7 +208,7 @@ def telling(monkeypatch: pytest.MonkeyPatch) -> list[World]:
     return worlds
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_deaths_and_faults_in_runs_lose_nothing_and_blame_nobody(folder: Path, seed: int, telling: list[World]) -> None:
     """Whatever happens in a run, afterwards the counts are right, and only who is at fault is left out."""
     world = World(folder, seed, poison=1 + seed % FILES if seed % 3 == 0 else None)

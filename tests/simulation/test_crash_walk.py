@@ -4,7 +4,6 @@ thousands of seeds a minute.
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.kit.applications import orders_topology
 from tests.kit.orders import Totals, recount, write_orders
+from tests.kit.seeds import seeds
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules
 from txtopo.ports import StagingPlace
@@ -20,7 +20,7 @@ from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedS
 FILES = 4
 LARGE = StagingPlace(dsn="", rows_max=3)
 """Batches of these files have about six keys: tasks store them (R10)."""
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "40"))
+SEEDS = seeds(40)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_every_step_of_a_run_with_large_results_can_be_the_last_of_its_driver(fo
     assert reached == set(CrashPoint) - {CrashPoint.RUN_FINISHED}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_number_of_deaths_leaves_the_counts_right(folder: Path, seed: int) -> None:
     """Several drivers in a row die at random steps, with every order of work that the seed draws."""
     topology = orders_topology(folder)

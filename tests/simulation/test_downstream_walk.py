@@ -4,7 +4,6 @@ number is lost and none is counted twice.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tests.kit.nemesis import Nemesis
 from tests.kit.opaque import TOPOLOGY, OpaqueNumbers, check_numbers
+from tests.kit.seeds import seeds
 from tests.simulation.test_faulty_stores import LIVES_MAX
 from txtopo import CountCommitter, Topology, TopologyBuilder
 from txtopo.bolts import BasicBolt, BatchCommitter, CommitCollector, CommitTransaction, Tuple
@@ -23,7 +23,7 @@ from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedS
 
 COUNT = 30
 BUCKETS = 4
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "8"))
+SEEDS = seeds(8)
 RULES = Rules(workers=3, attempts_max=1000, spout_pending_max=6)
 
 fails: Callable[[int], bool] = lambda n: False  # noqa: E731
@@ -117,7 +117,7 @@ def test_every_step_can_be_the_last_of_its_driver(failing: Callable[[Any], None]
     assert reached >= {CrashPoint.LEDGER_APPENDED, CrashPoint.APPLIED, CrashPoint.BEFORE_COMMIT, CrashPoint.COMMITTED}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_faults_of_the_stores_and_of_bolts_in_the_turn_lose_and_repeat_nothing(
     seed: int, failing: Callable[[Any], None]
 ) -> None:

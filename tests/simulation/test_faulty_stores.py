@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -11,12 +10,13 @@ import pytest
 from tests.kit.applications import orders_topology
 from tests.kit.nemesis import Nemesis
 from tests.kit.orders import write_orders
+from tests.kit.seeds import seeds
 from tests.simulation.test_crash_walk import FILES, check
 from txtopo.core.state import Phase, State
 from txtopo.errors import Fenced, LeadLost, StoreUnavailable
 from txtopo.testing.simulated import SimulatedDriver, SimulatedStores
 
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "40"))
+SEEDS = seeds(40)
 LIVES_MAX = 60
 
 
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_faults_of_the_stores_lose_nothing_and_repeat_nothing(folder: Path, seed: int) -> None:
     """Whatever the stores do, and however often the lead is lost, the run ends with the right counts."""
     topology = orders_topology(folder)

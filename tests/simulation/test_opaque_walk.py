@@ -4,7 +4,6 @@ none is counted twice.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ import pytest
 
 from tests.kit.nemesis import Nemesis
 from tests.kit.opaque import TOPOLOGY, check_numbers, numbers_topology
+from tests.kit.seeds import seeds
 from tests.simulation.test_faulty_stores import LIVES_MAX
 from txtopo.core.crash_points import CrashPoint
 from txtopo.core.state import Rules, State
@@ -23,7 +23,7 @@ from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedS
 from txtopo.topology.components import Topology
 
 COUNT = 30
-SEEDS = int(os.environ.get("TXTOPO_SIMULATION_SEEDS", "20"))
+SEEDS = seeds(20)
 RULES = Rules(workers=3, attempts_max=1000, spout_pending_max=6)
 
 
@@ -65,7 +65,7 @@ def test_every_step_can_be_the_last_of_its_driver() -> None:
     assert reached >= {CrashPoint.METADATA_WRITTEN, CrashPoint.ATTEMPT_BEGUN, CrashPoint.MIRRORED, CrashPoint.PROCESSED}
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_number_of_deaths_leaves_each_number_counted_once(seed: int) -> None:
     """Drivers in a row die at random steps, and their attempts fail, with every order of work that the seed draws."""
     stores, chance = SimulatedStores(), random.Random(seed)
@@ -93,7 +93,7 @@ def test_any_number_of_deaths_leaves_each_number_counted_once(seed: int) -> None
     check_numbers(stores, COUNT)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_faults_of_the_stores_and_of_attempts_lose_and_repeat_nothing(seed: int) -> None:
     """Lost replies, unknown commits, outages, lost sessions, and attempts that fail in between."""
     stores, chance = SimulatedStores(), random.Random(seed)

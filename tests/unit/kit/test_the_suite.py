@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.kit import fix_postgres, seeds
+from tests.kit.fix_postgres import PREFIX, clear_leftovers, folder_for_services
 from tests.kit.needs import SERVICES, markers_for, needed_for
 from tests.kit.night import differences, orders, read_report
 from tests.kit.one_spark import SHARED, scope_of
@@ -82,6 +85,28 @@ def test_a_command_that_starts_a_service_needs_its_marker(command: object, neede
     assert needed_for(command) == needed
 
 
+def test_what_a_killed_run_left_is_removed_and_what_is_used_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its services end, and the memory that they held is free; a run beside it has locked what is its own."""
+    monkeypatch.setattr(fix_postgres, "memory_with_room", lambda: tmp_path)
+    place = tmp_path / f"{PREFIX}left" / "zookeeper"
+    place.mkdir(parents=True)
+    service = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
+    try:
+        (place / "pid").write_text(f"{service.pid}\n")
+
+        with folder_for_services() as used:
+            assert [*tmp_path.iterdir()] == [used]
+            assert service.wait(30) == -signal.SIGKILL
+            clear_leftovers.__wrapped__(tmp_path)  # as another run does
+            assert used.is_dir()
+    finally:
+        service.kill()
+        service.wait(30)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_random_order_keeps_all_tests_and_those_of_a_file_together() -> None:
     """The same seed gives the same order, another one another; nothing is lost."""
     order = shuffled(TESTS, file_of, 17)
@@ -103,6 +128,19 @@ def test_the_seed_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(VARIABLE, "tonight")
     with pytest.raises(ValueError, match="tonight"):
         seed()
+
+
+def test_a_long_search_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few histories, unless others are named; a name of none is an error and not a search without finds."""
+    monkeypatch.delenv(seeds.VARIABLE, raising=False)
+    assert seeds.seeds(40) == range(40)
+    monkeypatch.setenv(seeds.VARIABLE, "20000")
+    assert seeds.seeds(40) == range(20_000)
+    monkeypatch.setenv(seeds.VARIABLE, "4000:6000")
+    assert seeds.seeds(40) == range(4000, 6000)
+    monkeypatch.setenv(seeds.VARIABLE, "6000:4000")
+    with pytest.raises(ValueError, match="names no seed"):
+        seeds.seeds(40)
 
 
 def test_a_night_repeats_by_its_seed() -> None:
