@@ -92,8 +92,10 @@ def test_what_a_killed_run_left_is_removed_and_what_is_used_stays(
     monkeypatch.setattr(fix_postgres, "memory_with_room", lambda: tmp_path)
     place = tmp_path / f"{PREFIX}left" / "zookeeper"
     place.mkdir(parents=True)
-    service = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(place)])
+    serve = "import time; print(flush=True); time.sleep(600)"
+    service = subprocess.Popen([sys.executable, "-c", serve, str(place)], stdout=subprocess.PIPE)
     try:
+        assert service.stdout is not None and service.stdout.readline(), "it has its command line"
         (place / "pid").write_text(f"{service.pid}\n")
 
         with folder_for_services() as used:
@@ -103,7 +105,7 @@ def test_what_a_killed_run_left_is_removed_and_what_is_used_stays(
             assert used.is_dir()
     finally:
         service.kill()
-        service.wait(30)
+        service.communicate()
     assert not [*tmp_path.iterdir()]
 
 
