@@ -69,12 +69,24 @@ class TaskEmitter:
         if order is None:
             self.spout.warm_up()
         every = [] if order is None else self._parts(order)
+        groups = self._groups()
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 # One task may read everything: many small files per task. A spout that is idle has a task with nothing
                 # to do.
                 for run, part in every if order is not None and order["together"] else every[index : index + 1]:
-                    yield from self._emit(order or {}, run, part)
+                    yield from self._emit(order or {}, run, part, groups=groups)
+        if groups is not None:
+            # Each run was reported when its tuples were taken: to add up their numbers cannot fail on data.
+            yield from groups.end()
+
+    def _groups(self) -> PartialGroups | None:
+        """Return what groups the tuples of all runs of a wave together, apart from each other: to group the few tuples
+        of each file by itself costs several times as much. None: tuples are not grouped, or a plan has one run.
+        """
+        if self.partial is None or self.hidden is None:
+            return None
+        return PartialGroups(self.partial, self.spout.fields, apart=self.hidden)
 
     def _order(self) -> Mapping[str, Any] | None:
         _, text = self.signer.order(self.order, [self.name])
@@ -90,7 +102,13 @@ class TaskEmitter:
         ]
 
     def _emit(
-        self, order: Mapping[str, Any], run: int, part: int, given: Iterator[pa.RecordBatch] | None = None
+        self,
+        order: Mapping[str, Any],
+        run: int,
+        part: int,
+        given: Iterator[pa.RecordBatch] | None = None,
+        *,
+        groups: PartialGroups | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield one part of one run: what its spout reads, or `given`."""
         tally = Tally(attempt=TransactionAttempt(*order["runs"][run]["attempt"]))
@@ -108,9 +126,10 @@ class TaskEmitter:
                 batches = map(declared.fitted, self.spout.emit_part(found["metadata"], found["parts"][part], tally))
             # A search for a bad row emits some tuples only: they are chosen first, and then grouped.
             emitted = batches if only is None else restrict(batches, *only.get(str(part), (0, 0)))
-            for batch in self._leaving(emitted, needed):
+            leaving = self._leaving(emitted, needed) if groups is None else groups.of_number(emitted, run)
+            for batch in leaving:
                 if batch.num_rows:
-                    yield batch if self.hidden is None else numbered(batch, self.hidden, run)
+                    yield batch if self.hidden is None or groups is not None else numbered(batch, self.hidden, run)
         except Exception as error:
             failure = spout_failure_of(error, self.name)
         if failure is not None:

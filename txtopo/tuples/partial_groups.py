@@ -41,13 +41,22 @@ SCHEMAS_KEPT = 64
 
 
 class PartialGroups:
-    """Groups the tuples of one part, or those that a task sends to another one."""
+    """Groups the tuples of one part, those of all parts of a task apart from each other, or those that a task sends to
+    another one.
+    """
 
-    def __init__(self, partial: PartialCount, fields: Fields, *, share: int = 1) -> None:
-        """`share`: as many of these share the memory of one."""
+    def __init__(self, partial: PartialCount, fields: Fields, *, share: int = 1, apart: str | None = None) -> None:
+        """`share`: as many of these share the memory of one. `apart`: name of a last column of the groups, the number
+        of what their tuples belong to (see `of_number`).
+        """
         self._rows_max, self._bytes_max = HELD_ROWS_MAX // share, HELD_BYTES_MAX // share
-        self._schema = _schema_of(partial, fields)
-        """The columns of a group."""
+        self._apart = apart
+        self._schema = _schema_of(partial, fields, apart)
+        """The columns of a group; the one of `apart` is the first of its keys here."""
+        self._key_count = len(partial.sources) + (apart is not None)
+        self._number = 0
+        self._ended: list[pa.Table] = []
+        """A group for each tuple that waits, of the numbers that have ended."""
         self._partial = partial
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
@@ -66,6 +75,21 @@ class PartialGroups:
             yield from self.take(batch)
         yield from self.end()
 
+    def of_number(self, batches: Iterator[pa.RecordBatch], number: int) -> Iterator[pa.RecordBatch]:
+        """Take all tuples of one number; yields groups that are sent already. `end` yields the others. After an error,
+        nothing that is made of these tuples waits any more, so it cannot become an error of the next number.
+        """
+        self._number = number
+        try:
+            for batch in batches:
+                yield from self.take(batch)
+            if self._waiting:
+                self._ended.append(self._ones(self._waiting))
+        finally:
+            self._waiting = []
+            self._waiting_rows = sum(table.num_rows for table in self._ended)
+            self._waiting_bytes = sum(table.nbytes for table in self._ended)
+
     def take(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take some tuples; yields groups that are sent already."""
         needed = batch.select(self._partial.fields)
@@ -80,7 +104,7 @@ class PartialGroups:
     def _take(self, tuples: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self._pause_rows > 0:
             self._pause_rows -= tuples.num_rows
-            yield from self._ones([tuples]).to_batches()
+            yield from self._leaving(self._ones([tuples]))
             return
         self._waiting.append(tuples)
         self._waiting_rows += tuples.num_rows
@@ -92,19 +116,20 @@ class PartialGroups:
         """Group what waits. If that makes more than half as many groups as tuples, many of those
         that follow are not grouped.
         """
-        if not self._waiting:
+        ones = [*self._ended, *([self._ones(self._waiting)] if self._waiting else [])]
+        if not ones:
             return
-        block, is_wide = self._ones(self._waiting), self._waiting_bytes > WIDE_BYTES * self._waiting_rows
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        block, is_wide = pa.concat_tables(ones), self._waiting_bytes > WIDE_BYTES * self._waiting_rows
+        self._waiting, self._ended, self._waiting_rows, self._waiting_bytes = [], [], 0, 0
         is_small = block.num_rows < GROUPED_ROWS_MIN
         if is_last and is_small:
-            yield from block.to_batches()
+            yield from self._leaving(block)
             return
         groups = block if is_wide or is_small else self._grouped_block(block)
         if 2 * groups.num_rows > block.num_rows:
             self._pause_rows, self._pause_blocks = self._pause_blocks * BLOCK_ROWS, 2 * self._pause_blocks
             yield from self._emptied()
-            yield from groups.to_batches()
+            yield from self._leaving(groups)
         else:
             self._pause_blocks = PAUSE_BLOCKS
             yield from self._hold(groups, block.num_rows)
@@ -129,12 +154,21 @@ class PartialGroups:
         self._held_rows = self._held_bytes = self._tuples = 0
         if held:
             merged = held[0] if len(held) == 1 else self._grouped(pa.concat_tables(held))
-            yield from merged.combine_chunks().to_batches()
+            yield from self._leaving(merged.combine_chunks())
+
+    def _leaving(self, groups: pa.Table) -> list[pa.RecordBatch]:
+        """Return groups as they leave: what they are apart by is their last column."""
+        if self._apart is None:
+            return list(groups.to_batches())
+        first, *others = groups.column_names
+        return list(groups.select([*others, first]).combine_chunks().to_batches())
 
     def _ones(self, tuples: Sequence[pa.RecordBatch]) -> pa.Table:
         """Return a group for each tuple."""
         table = pa.Table.from_batches(tuples)
         keys = [key_values(one, table.column(one.field)) for one in self._partial.sources]
+        if self._apart is not None:
+            keys.insert(0, pa.repeat(pa.scalar(self._number, pa.int32()), table.num_rows))
         types = self._schema.types[len(keys) : -1]
         values = [
             addends(kind, table.column(field), into)
@@ -145,19 +179,20 @@ class PartialGroups:
 
     def _grouped_block(self, block: pa.Table) -> pa.Table:
         """Return the groups of a block in which each tuple is one group."""
-        if self._partial.aggregates or len(self._partial.sources) > 1:
+        if self._partial.aggregates or self._key_count > 1:
             return self._grouped(block)
         counted = block.column(0).value_counts()
         return pa.Table.from_arrays([counted.field("values"), counted.field("counts")], names=self._schema.names)
 
     def _grouped(self, groups: pa.Table) -> pa.Table:
-        return folded(groups, len(self._partial.sources), self._partial.folds)
+        return folded(groups, self._key_count, self._partial.folds)
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT)
-def _schema_of(partial: PartialCount, fields: Fields) -> pa.Schema:
+def _schema_of(partial: PartialCount, fields: Fields, apart: str | None) -> pa.Schema:
     """Return the columns of a group: each part of a batch asks for them."""
-    return arrow_schema(Fields(partial.columns(fields)))
+    schema = arrow_schema(Fields(partial.columns(fields)))
+    return schema if apart is None else schema.insert(0, pa.field(apart, pa.int32(), nullable=False))
 
 
 def tuples_in(groups: pa.RecordBatch) -> int:

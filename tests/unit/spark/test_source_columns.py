@@ -166,3 +166,54 @@ def test_a_task_that_counts_sends_groups_and_reports_its_tuples() -> None:
     assert of_run == [{**group, "$run": 0} for group in groups]
     assert (report.emitted, searched.failure) == (600, None)
     assert [(group["$k0"], group["$n"]) for group in some] == [(None, 150), ("a", 150)]
+
+
+class ByBatch(RowsSpout):
+    """Gives the rows in the metadata of a batch, then raises what is there, too."""
+
+    def __init__(self) -> None:
+        super().__init__("name string")
+
+    def emit_part(self, metadata: Any, part: Any, tally: Any) -> Iterator[pa.RecordBatch]:
+        """See Spout."""
+        tally.read += len(metadata["rows"])
+        yield pa.RecordBatch.from_pydict({"name": pa.array(metadata["rows"], pa.string())})
+        if metadata.get("error"):
+            raise ValueError(metadata["error"])
+
+
+def test_batches_of_a_wave_are_grouped_together_and_reported_apart() -> None:
+    """One record batch leaves the task for all of them; a batch that fails says so, and no other does."""
+    added: Any = Added()
+    given: list[Mapping[str, Any]] = [
+        {"rows": ["a", "b"] * 200},
+        {"rows": ["a"] * 300, "error": "unreadable"},
+        {"rows": ["b"] * 300},
+    ]
+    works = [
+        BatchWork(assignment=Assignment(attempt=run_spec({}).attempt, metadata={"words": one}), parts={"words": [{}]})
+        for one in given
+    ]
+    names = ["first", "second", "third"]
+    order = emitter_order(names, works, together=True, needed={})
+    task = TaskEmitter(
+        name="words",
+        spout=ByBatch(),
+        code_hash=b"",
+        reports=added,
+        signer=Signer(reports=added),
+        order=order,
+        hidden="$run",
+        partial=PartialCount(keys=("name",)),
+    )
+    (batch,) = task(iter([NUMBER]))
+    assert batch.to_pylist() == [
+        {"$k0": "a", "$n": 200, "$run": 0},
+        {"$k0": "b", "$n": 200, "$run": 0},
+        {"$k0": "b", "$n": 300, "$run": 2},
+    ]
+    assert [(one.run, one.read, one.failure is None) for one in added] == [
+        ("first", 400, True),
+        ("second", 300, False),
+        ("third", 300, True),
+    ]

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -251,3 +252,65 @@ def test_text_that_is_no_utf8_is_grouped_by_its_bytes() -> None:
 
     assert groups.column("$k0").cast(pa.binary()).to_pylist() == [b"\xff", b"\xff\xfe"]
     assert groups.column(TUPLES).to_pylist() == [400, 200]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.integers(0, 300), min_size=1, max_size=5),
+    aggregates=st.sampled_from([AGGREGATES, ()]),
+    block=st.sampled_from([1, 7, 100, 8192]),
+    held=st.sampled_from([1, 20, 65_536]),
+    small=st.sampled_from([1, 256]),
+)
+def test_groups_of_several_numbers_are_those_of_each_alone(
+    seed: int,
+    sizes: list[int],
+    aggregates: tuple[tuple[AggregateKind, str], ...],
+    block: int,
+    held: int,
+    small: int,
+) -> None:
+    """Promise: batches of a wave are grouped together, and no tuple of one is in a group of another."""
+    partial = PartialCount(keys=(ALL_KEYS[0],), aggregates=aggregates)
+    batches = [nasty_batch(FIELDS, rows, seed + at, variety=3) for at, rows in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partial_groups, "BLOCK_ROWS", block)
+        patch.setattr(partial_groups, "GROUPED_ROWS_MIN", small)
+        patch.setattr(partial_groups, "HELD_ROWS_MAX", held)
+        patch.setattr(partial_groups, "PAUSE_BLOCKS", 1)
+        groups = PartialGroups(partial, parse_fields(FIELDS), apart="$run")
+        found = [one for at, batch in enumerate(batches) for one in groups.of_number(uneven(batch), at)]
+        found += groups.end()
+
+    for at, batch in enumerate(batches):
+        own = [one.filter(pc.equal(one.column("$run"), at)).drop_columns(["$run"]) for one in found]
+        assert folded(own, len(partial.keys), partial.folds) == expected(batch, partial)
+
+
+def test_small_batches_are_grouped_together_and_an_error_stays_with_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: one grouping for many small batches; what waits of one that fails does not wait for the next one."""
+    monkeypatch.setattr(partial_groups, "GROUPED_ROWS_MIN", 1)
+    made: list[int] = []
+    plain = PartialGroups._grouped
+
+    def noted(self: PartialGroups, table: pa.Table) -> pa.Table:
+        made.append(table.num_rows)
+        return plain(self, table)
+
+    monkeypatch.setattr(PartialGroups, "_grouped", noted)
+    groups = PartialGroups(PartialCount(keys=("name",)), parse_fields("name string, n bigint"), apart="$run")
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield named("bbb")
+        raise ValueError("a record that cannot be read")
+
+    found = list(groups.of_number(iter([named("aab")]), 0))
+    with pytest.raises(ValueError, match="cannot be read"):
+        found += groups.of_number(failing(), 1)
+    found += groups.of_number(iter([named("ab"), named("a")]), 2)
+    found += groups.end()
+
+    rows = [tuple(row.values()) for batch in found for row in batch.to_pylist()]
+    assert sorted(rows) == [("a", 2, 0), ("a", 2, 2), ("b", 1, 0), ("b", 1, 2)]
+    assert (len(found), made) == (1, [6])
