@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -116,6 +117,8 @@ class MemoryDraft:
         removed: int,
     ) -> CommitterCount:
         """Add the rows of a batch to a table of rows; returns the count. `front` are the values before `n`."""
+        if result.staged is not None:
+            result = replace(result, rows=of_rows(committer, self._rows_of(committer, result)).rows)
         table = numbered(committer, result)
         check_row_keys(committer.name, committer.bolt.row_keys, table)
         rows = table.to_pylist()

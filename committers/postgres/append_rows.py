@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from txtopo.committers.postgres.copied_rows import TRIPS_PER_COPY, CopiedRows
 from txtopo.committers.postgres.plain_targets import plain_table
 from txtopo.committers.postgres.run_half import PreparedRun, RunHalf
+from txtopo.committers.postgres.staged_rows import insert_rows
 from txtopo.committers.postgres.target_tables import (
     Table,
     create_or_check,
@@ -22,6 +23,7 @@ from txtopo.committers.postgres.target_tables import (
     has_rows,
     is_registered,
 )
+from txtopo.committers.postgres.time_limits import rows_before, time_for
 from txtopo.committers.postgres.transactions import Held, joined, run
 from txtopo.committers.protocol.redo_checks import check_reversed
 from txtopo.committers.protocol.row_tables import RowShape, holds_rows, of_rows, row_shape_of
@@ -33,6 +35,9 @@ from txtopo.topology.components import CommitterComponent
 
 if TYPE_CHECKING:
     from txtopo.committers.postgres.postgres_halves import Applying
+
+KNOWN_ROWS = 10_000
+"""Rows that are known to be good and that are applied again as a proof (W4)."""
 
 
 class PostgresAppend:
@@ -79,6 +84,14 @@ class PostgresAppend:
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
         """Remove the rows of the redone batch, then add those of this one; then set what follows from the rows."""
+        try:
+            rows = max(result.row_count, rows_before(applying, self.component.name))
+            with time_for(applying.connection, rows):
+                return self._apply(applying, result)
+        except (SQLAlchemyError, psycopg2.Error) as error:
+            raise applying.typed(error, False) from error
+
+    def _apply(self, applying: Applying, result: CommitterResult) -> CommitterCount:
         plan, attempt, held = applying.entry.plan, applying.entry.attempt, applying.held
         values = {
             "topology": plan.topology,
@@ -92,12 +105,18 @@ class PostgresAppend:
         except (SQLAlchemyError, psycopg2.Error) as error:
             raise applying.typed(error, held is not None) from error
         try:
-            for text in self._rows.texts([self.front(attempt, origin)], [result]):
-                self._rows.send(applying.connection, text)
+            self._add(applying.connection, self.front(attempt, origin), result)
             removed += self._end(applying.connection, values)
             return self._rows.record(applying.connection, plan.topology, {plan.txid: result}, removed)[plan.txid]
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise applying.typed(error, False) from error
+
+    def _add(self, connection: Connection, front: Sequence[int], result: CommitterResult) -> None:
+        if result.staged is not None:
+            insert_rows(connection, self.component, self._shape, front, result.staged)
+            return
+        for text in self._rows.texts([front], [result]):
+            self._rows.send(connection, text)
 
     def front(self, attempt: TransactionAttempt, origin: int) -> tuple[int, ...]:
         """Return the values of the columns in front of `n`. `origin` is the place of the batch in the order."""
@@ -147,10 +166,10 @@ class PostgresAppend:
         return self._rows.record(connection, topology, results)
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
-        """Return the rows of the last batch in the table; None if it is empty."""
+        """Return rows of the last batch in the table, of many only some; None if it is empty."""
         names = ", ".join(quoted(column.name) for column in self._shape.fields)
         table = self._shape.target
-        sql = f"select {names} from {table} where txid = (select max(txid) from {table}) order by n"
+        sql = f"select {names} from {table} where txid = (select max(txid) from {table}) order by n limit {KNOWN_ROWS}"
         rows = connection.exec_driver_sql(sql, {}).all()
         return of_rows(self.component, rows) if rows else None
 

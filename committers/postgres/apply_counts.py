@@ -58,7 +58,7 @@ class Applier:
         if result.staged is None:
             chunks = [self._arrays(chunk) for chunk in self._chunks(result)]
         else:
-            work = _work(self.shape, staged_rows(self.shape, result.staged))
+            work = _work(self.shape, staged_rows([column.name for column in self.shape.columns], result.staged))
             part, last = _summed(work), _recorded(work)
             chunks, held = pieces_of(connection, result.staged, held), None
         for index, chunk in enumerate(chunks):

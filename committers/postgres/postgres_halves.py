@@ -19,6 +19,7 @@ from txtopo.committers.postgres.run_half import RunHalf
 from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
 from txtopo.committers.postgres.target_tables import ddl_of, prepare_target, table_problem, tables_of
 from txtopo.committers.postgres.target_views import views_of
+from txtopo.committers.postgres.time_limits import rows_before, time_for
 from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.postgres.upsert_rows import PostgresUpsert
 from txtopo.committers.postgres.user_committers import record_user_committer
@@ -107,7 +108,8 @@ class PostgresCount:
             reversed_rows = 0
             if redo_of is not None:
                 values = {"topology": plan.topology, "txid": plan.txid, "redo_of": redo_of}
-                reversed_rows = reverse_batch(applying.connection, self.component, self._shape, values, held)
+                with time_for(applying.connection, rows_before(applying, self.component.name)):
+                    reversed_rows = reverse_batch(applying.connection, self.component, self._shape, values, held)
                 held = None
             return self._applier.apply(
                 applying.connection, plan.topology, plan.txid, result, held, reversed_rows=reversed_rows

@@ -16,8 +16,7 @@ from txtopo.committers.postgres.sql_errors import sqlstate
 from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE
 from txtopo.committers.postgres.staging_copy import PART, SCHEMA, TASK, CopyWriter
 from txtopo.committers.postgres.transactions import Database, opening, tag
-from txtopo.committers.protocol.count_tables import shape_of
-from txtopo.committers.sql_names import quoted
+from txtopo.committers.sql_names import column_type, quoted
 from txtopo.core.values import Lead, TransactionAttempt
 from txtopo.errors import ConfigurationError, Fenced, TxtopoError, invariant, unreachable
 from txtopo.ports import StagingPlace, StagingTable
@@ -69,10 +68,10 @@ class PostgresStaging:
     def create(self, attempt: TransactionAttempt, committer: CommitterComponent) -> StagingTable:
         """See Staging."""
         place = self._place or unreachable("there is no place for staging tables")
-        shape = shape_of(committer)
+        fields = committer.result_fields
         name = f"{_prefix(self._lead)}{attempt.txid}_{attempt.attempt}_{next(self._numbers)}"
         invariant(len(name) <= NAME_BYTES_MAX, f"the name of staging table {name} is too long")
-        columns = "".join(f", {quoted(column.name)} {column.type}" for column in shape.columns)
+        columns = "".join(f", {quoted(field.name)} {column_type(field.type)}" for field in fields.items)
         with self._lock:
             self._tables[name] = attempt.txid  # before it exists: a lost answer must not leave it behind
         with self._database.fenced(self._lead, "creating a staging table") as connection:
@@ -82,8 +81,7 @@ class PostgresStaging:
                 {},
             )
         application = f"txtopo/{self._lead.topology}/staging"[:NAME_BYTES_MAX]
-        names = tuple(column.name for column in shape.columns)
-        return StagingTable(name, CopyWriter(place.dsn, name, names, application, committer.name))
+        return StagingTable(name, CopyWriter(place.dsn, name, fields.names, application, committer.name))
 
     def drop(self, name: str) -> None:
         """See Staging."""

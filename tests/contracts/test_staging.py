@@ -5,15 +5,20 @@ in memory and on a real server.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.contracts.append_contract import any_row, appended, visits
 from tests.contracts.ledger_driver import ROWS, Driver, Row, committer, lead_on, listen, result_of, table_of
-from tests.contracts.test_ledger import MemoryWorld, PostgresWorld
+from tests.contracts.test_committer import MemoryTables, PostgresTables
+from tests.contracts.upsert_contract import any_order, orders, ordered
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import fresh_database
+from txtopo import ReplaceCommitter
 from txtopo.committers.postgres import staged_rows
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
@@ -30,6 +35,7 @@ from txtopo.core.values import (
 from txtopo.errors import Fenced, StagingFailed
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import Staging, StagingPlace, StagingTable
+from txtopo.topology.components import CommitterComponent
 
 __all__ = ["listen"]
 
@@ -60,6 +66,36 @@ def staged_result(table: StagingTable, rows: Sequence[Row], *parts: StagedPart) 
         bytes=0,
         staged=where,
     )
+
+
+def _visits(chance: random.Random) -> Stored:
+    rows = [any_row(chance) for _ in range(80)]
+    return visits(), appended([*rows, *([*row[:9], float("nan"), *row[10:]] for row in rows[:9])]), "public.visits"
+
+
+def _orders(chance: random.Random) -> Stored:
+    return orders(), ordered([any_order(chance) for _ in range(40)]), "public.orders_log"
+
+
+def _stock(chance: random.Random) -> Stored:
+    component = replace(orders(), bolt=ReplaceCommitter("orders", partition=["shop", "id"]))
+    return component, ordered([any_order(chance) for _ in range(40)]), "public.orders_log"
+
+
+Stored = tuple[CommitterComponent, CommitterResult, str]
+"""A committer that stores rows, a result of it, and the table that gets all of them."""
+KINDS: Mapping[str, Callable[[random.Random], Stored]] = {"append": _visits, "upsert": _orders, "replace": _stock}
+
+
+def in_parts(table: StagingTable, result: CommitterResult) -> CommitterResult:
+    """What comes to the driver of a result whose rows three tasks stored."""
+    size = -(-result.row_count // 3)
+    parts = []
+    for part in range(3):
+        rows = result.rows.slice(part * size, size)
+        parts.append(StagedPart(part=part, task_attempt=20 + part, rows=table.writer.store(part, 20 + part, iter([rows]))))
+    staged = Staged(table=table.name, parts=tuple(parts))
+    return replace(result, rows=result.rows.slice(0, 0), bytes=0, staged=staged)
 
 
 class StagingContract:
@@ -254,12 +290,74 @@ class StagingContract:
         assert self.world.reversed(2) == {"by_route": 3}
 
 
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_rows_that_are_stored_as_they_are_get_the_numbers_of_the_driver(self, kind: str) -> None:
+        """Same rows, numbers and digest as through the driver, whatever part they come from; the redo of such a batch
+        is stored by tasks as well.
+        """
+        component, result, name = KINDS[kind](random.Random(4711))
+        driver = lead_on(self.world, component)
+        staging = staging_of(driver, self.place)
+        first = driver.commit(driver.ready(1), results=(result,))
+        assert isinstance(first, Committed), first
+
+        outcomes = []
+        for txid, redo_of in ((2, None), (3, 2)):
+            plan = driver.ready(txid) if redo_of is None else driver.redo(txid, redo_of=redo_of)
+            table = staging.create(TransactionAttempt(txid, 0), component)
+            table.writer.store(1, 5, iter([result.rows]))
+            outcomes.append(driver.commit(plan, results=(in_parts(table, result),)))
+            assert isinstance(outcomes[-1], Committed), outcomes[-1]
+            staging.settled(txid)
+
+        assert self.tables() == []
+        [before], [after], [again] = (outcome.counts for outcome in (first, *outcomes))
+        assert after == before
+        assert again == replace(before, reversed=result.row_count)
+        found: dict[int, list[Any]] = {}
+        for row in self.world.table(name):
+            values = [bytes(value) if isinstance(value, memoryview) else value for value in row.values()]
+            found.setdefault(row["txid"], []).append(repr([row["n"], *values[-len(component.fields.items) :]]))
+        assert set(found) == {1, 3}
+        assert sorted(found[1]) == sorted(found[3])
+
+    @pytest.mark.parametrize("kind", sorted(KINDS))
+    def test_rows_that_were_lost_are_not_stored(self, kind: str) -> None:
+        """P5: as of counting committers."""
+        component, result, name = KINDS[kind](random.Random(4711))
+        driver = lead_on(self.world, component)
+        staging = staging_of(driver, self.place)
+        plan = driver.ready(1)
+        for loss in (lambda table: self.crash(), lambda table: staging.drop(table.name)):
+            table = staging.create(TransactionAttempt(1, 0), component)
+            staged = in_parts(table, result)
+            loss(table)
+
+            outcome = driver.commit(plan, results=(staged,))
+
+            assert isinstance(outcome, Aborted) and outcome.failure.kind == "suspect", outcome
+            assert self.world.table(name) == []
+
+    def test_two_rows_of_a_key_in_two_tasks_fail_the_batch(self) -> None:
+        """Tasks look at their own rows only: the commit looks at all, and names the key."""
+        component = orders(version=())
+        driver = lead_on(self.world, component)
+        staging = staging_of(driver, self.place)
+        result = ordered([("a", 1, None, 1, "new", None), ("b", 7, None, 1, "new", None), ("a", 1, None, 2, "x", None)])
+        table = staging.create(TransactionAttempt(1, 0), component)
+
+        outcome = driver.commit(driver.ready(1), results=(in_parts(table, result),))
+
+        assert isinstance(outcome, Aborted) and outcome.failure.kind == "data", outcome
+        assert "2 rows of key shop 'a', id 1, and nothing says which is the last" in outcome.failure.message
+
+
 class TestMemoryStaging(StagingContract):
     """In memory, as in simulation."""
 
     @pytest.fixture(autouse=True)
     def _world(self) -> None:
-        self.world, self.place = MemoryWorld(), StagingPlace(dsn="")
+        self.world, self.place = MemoryTables(), StagingPlace(dsn="")
 
     def tables(self) -> list[str]:
         return list(self.world.store.staging)
@@ -275,7 +373,7 @@ class TestPostgresStaging(StagingContract):
     @pytest.fixture(autouse=True)
     def _world(self, postgres_server: LocalPostgres, migrated_template: str) -> Iterator[None]:
         with fresh_database(postgres_server, migrated_template) as dsn:
-            self.world, self.place = PostgresWorld(dsn), StagingPlace(dsn=dsn)
+            self.world, self.place = PostgresTables(dsn), StagingPlace(dsn=dsn)
             yield
             self.world.close()
 

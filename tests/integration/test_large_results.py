@@ -19,6 +19,7 @@ from tests.contracts.ledger_driver import Driver, claim_for
 from tests.kit.fix_spark import executors_on
 from tests.kit.list_spout import ListSpout, row
 from txtopo.committers.aggregate_committer import AggregateCommitter
+from txtopo.committers.append_committer import AppendCommitter
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.committers.protocol.commit import commit_batch
@@ -133,6 +134,57 @@ def test_tasks_store_what_is_too_large_and_the_commit_merges_it(world: World, pa
     found = {name: (n, amount) for name, n, amount in world.query("select name, n, amount from many")}
     expected = {name: (2 * n, 2 * amount) for name, n, amount in EXPECTED}
     assert found == {**expected, "n0": (8, expected["n0"][1] + 10)}
+    assert world.tables() == []
+
+
+def of_tuples() -> Topology:
+    """A committer that stores rows, one with many keys and one with few: a topology of tuples."""
+    builder = TopologyBuilder("flights")
+    builder.set_spout("source", ListSpout())
+    builder.set_committer_bolt("rows", AppendCommitter("rows"), parallelism_hint=3).shuffle_grouping("source")
+    many = CountCommitter("many", ["name"], count="n", sums=["amount"])
+    builder.set_committer_bolt("many", many, parallelism_hint=2).fields_grouping("source", ["name"])
+    few = CountCommitter("few", ["price"], count="n")
+    builder.set_committer_bolt("few", few, parallelism_hint=2).shuffle_grouping("source")
+    return builder.build()
+
+
+@pytest.mark.parametrize("parts", [PARTS, PARTS[:1]], ids=["levels", "one task"])
+def test_tasks_of_tuples_store_what_is_too_large(world: World, parts: Sequence[Any]) -> None:
+    """Rows as they are, with numbers in their order, and counts; another committer's results, and a small batch, go
+    through the driver.
+    """
+    of = of_tuples()
+    driver = world.lead(of)
+    staging = world.staging(driver, StagingPlace(dsn=world.dsn, rows_max=20, connections=2))
+    executor = world.executor(of, staging)
+
+    for txid in (1, 2):
+        processed = only(executor.process([assigned(txid, parts)]))
+        rows, many, few = processed.results
+        assert rows.staged is not None and many.staged is not None and few.staged is None
+        assert rows.rows.num_rows == many.rows.num_rows == 0 and rows.row_count == len(parts) * KEYS
+        assert len({part.part for part in rows.staged.parts}) <= 2, "as many tasks as connections"
+        entered = replace(processed, code_hash=driver.lead.code_hash)
+        assert isinstance(commit_batch(world.ledger, driver.lead, driver.ready(txid), entered, of), Committed)
+        staging.settled(txid)
+    for txid in (3, 4):
+        small = only(executor.process([assigned(txid, [[row("n0", 5)]])]))
+        entered = replace(small, code_hash=driver.lead.code_hash)
+        assert isinstance(commit_batch(world.ledger, driver.lead, driver.ready(txid), entered, of), Committed)
+        staging.settled(txid)
+
+    assert small.results[0].staged is None, "a small batch goes through the driver again"
+    stored = world.query("select txid, n, name, amount from rows where txid < 3 order by txid, n")
+    expected = sorted((one[0], one[1]) for part in parts for one in part)
+    assert stored == [(txid, n, *one) for txid in (1, 2) for n, one in enumerate(expected, 1)]
+    counted = {name: (n, int(amount)) for name, n, amount in world.query("select name, n, amount from many")}
+    each = {name: [one for part in parts for one in part if one[0] == name] for name in counted}
+    assert len(counted) == KEYS
+    assert counted.pop("n0") == (2 * len(each["n0"]) + 2, 2 * sum(one[1] for one in each["n0"]) + 10)
+    assert counted == {
+        name: (2 * len(each[name]), 2 * sum(one[1] for one in each[name])) for name in counted
+    }
     assert world.tables() == []
 
 

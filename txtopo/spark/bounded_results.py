@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import pyarrow as pa
@@ -18,12 +18,17 @@ class TooManyRows(TxtopoError):
     """The results of a job have more rows than may go through the driver."""
 
 
-def collect_at_most(frame: Any, rows_max: int) -> list[pa.RecordBatch]:
+RowsSoFar = Callable[[pa.RecordBatch], int]
+"""Returns the number of rows that count, of this batch and of all before."""
+
+
+def collect_at_most(frame: Any, rows_max: int, so_far: RowsSoFar | None = None) -> list[pa.RecordBatch]:
     """Return what `collect_batches` returns, of at most `rows_max` rows. If there are more, none is kept as soon as
-    this is known, and TooManyRows is raised when the job has ended.
+    this is known, and TooManyRows is raised when the job has ended. `so_far` is called with each batch, in the order
+    of the tasks' ends; None: all rows count.
     """
     port, secret, server = frame._jdf.collectAsArrowToPython()
-    bounded = _Bounded(rows_max)
+    bounded = _Bounded(rows_max, so_far or _AllRows())
     try:
         with _load_from_socket((port, secret), bounded) as stream:
             batches = list(stream)
@@ -35,20 +40,30 @@ def collect_at_most(frame: Any, rows_max: int) -> list[pa.RecordBatch]:
     return batches
 
 
+class _AllRows:
+    def __init__(self) -> None:
+        self._rows = 0
+
+    def __call__(self, batch: pa.RecordBatch) -> int:
+        self._rows += batch.num_rows
+        return self._rows
+
+
 class _Bounded(ArrowCollectSerializer):
     """Reads the batches that the JVM sends, each as soon as its task has ended, and then their order."""
 
-    def __init__(self, rows_max: int) -> None:
+    def __init__(self, rows_max: int, so_far: RowsSoFar) -> None:
         super().__init__()
         self.rows = 0
-        """Number of rows that came."""
+        """Number of rows that came and count."""
         self._rows_max = rows_max
+        self._so_far = so_far
 
     def load_stream(self, stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
         """Yield the batches in their order; none if there are too many rows."""
         kept: list[pa.RecordBatch] = []
         for batch in ArrowStreamSerializer.load_stream(self, stream):
-            self.rows += batch.num_rows
+            self.rows = self._so_far(batch)
             if self.rows > self._rows_max:
                 kept.clear()
             else:

@@ -35,6 +35,11 @@ class ExecutorHalf(Protocol):
         BatchDataError.
         """
 
+    def why_not_apart(self, committer: CommitterComponent) -> str | None:
+        """Return why the rows of each message cannot be stored by themselves (R10), as text: `rows` makes something
+        else of all of them; None: they can.
+        """
+
 
 class CountHalf:
     """The half of a counting committer: its aggregation, in two steps."""
@@ -59,6 +64,18 @@ class CountHalf:
             ) from error
         check_keys(committer.name, rows, len(aggregation.sources))
         return rows
+
+    def why_not_apart(self, committer: CommitterComponent) -> str | None:
+        """See ExecutorHalf. One task has all tuples of a key, and puts each key into one message."""
+        read, keys = committer.input, committer.bolt.aggregation().keys
+        by_key = read.grouping == "fields" and set(read.fields) <= set(keys)
+        if committer.tasks == 1 or read.grouping == "global" or by_key:
+            return None
+        fields = f" by {', '.join(keys)}" if keys else ""
+        return (
+            f"several tasks of {committer.name} may have rows of one key, since it reads {read.source} by "
+            f"{read.grouping}_grouping: use fields_grouping{fields}, or one task"
+        )
 
 
 class _ToDriver:
@@ -98,6 +115,10 @@ class CodeHalf:
         """See ExecutorHalf."""
         return pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
 
+    def why_not_apart(self, committer: CommitterComponent) -> str | None:
+        """See ExecutorHalf."""
+        return f"the code of {committer.name} gets all rows of a batch in the driver"
+
 
 class RowsHalf:
     """The half of a committer that stores the tuples themselves: they are passed on unchanged."""
@@ -113,6 +134,10 @@ class RowsHalf:
         rows = pa.Table.from_batches(bodies, arrow_schema(committer.result_fields))
         check_row_keys(committer.name, committer.bolt.row_keys, rows)
         return rows
+
+    def why_not_apart(self, committer: CommitterComponent) -> str | None:
+        """See ExecutorHalf. Two rows of a key in different messages are found by the commit."""
+        return None
 
 
 EXECUTOR_HALVES: Mapping[str, ExecutorHalf] = {

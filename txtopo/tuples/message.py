@@ -39,6 +39,10 @@ class Kind(IntEnum):
     """
     END = 4
     """To the driver: the committer or acker task `source` is done; `rows` tuples arrived at it."""
+    STORED = 5
+    """To the driver: attempt `source` at Spark's task `seq` has stored `rows` result rows of committer number `edge` in
+    Postgres (R10). The messages of kind RESULT that had them come without a body.
+    """
 
 
 class Message(NamedTuple):

@@ -7,6 +7,9 @@ what it says; here the limit is on the bytes themselves, so that it is the same 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -67,13 +70,19 @@ def check_row_keys(committer: str, keys: RowKeys | None, rows: pa.Table) -> None
     counted = rows.group_by(list(keys.fields)).aggregate([([], "count_all")])
     twice = counted.filter(pc.greater(counted.column("count_all"), 1))
     if twice.num_rows:
-        key = ", ".join(f"{one} {shown_value(twice.column(one)[0].as_py())}" for one in keys.fields)
-        raise BatchDataError(
-            f"committer {committer}: the batch has {twice.column('count_all')[0].as_py()} rows of key {key}, and "
-            f"nothing says which is the last: name a version",
-            component=committer,
-            fault="two rows of a key",
-        )
+        values = [twice.column(one)[0].as_py() for one in keys.fields]
+        raise two_rows(committer, keys.fields, values, twice.column("count_all")[0].as_py())
+
+
+def two_rows(committer: str, fields: Sequence[str], values: Sequence[Any], count: int) -> BatchDataError:
+    """Return the error for `count` rows of a batch with one key if nothing says which is the last."""
+    key = ", ".join(f"{field} {shown_value(value)}" for field, value in zip(fields, values, strict=True))
+    return BatchDataError(
+        f"committer {committer}: the batch has {count} rows of key {key}, and nothing says which is the last: name a "
+        f"version",
+        component=committer,
+        fault="two rows of a key",
+    )
 
 
 def text_bytes_max(types: list[pa.DataType]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from pyspark import TaskContext
 from txtopo.core.crash_points import CrashPoint, reach
 from txtopo.core.values import CommitterResult, Staged, StagedPart
 from txtopo.errors import invariant, unreachable
-from txtopo.ports import Staging, StagingWriter
+from txtopo.ports import Staging, StagingTable, StagingWriter
 from txtopo.spark.frames.aggregate import CountJob
 from txtopo.spark.frames.arrived_rows import Counted, Said, arrived, rows_of, said_together
 from txtopo.spark.jobs import Run, check, collect_batches
@@ -74,6 +75,34 @@ class StagedJobs:
     """Committers whose last result was too large for the driver: the next is stored without trying."""
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
+    @contextlib.contextmanager
+    def tables(
+        self, staging: Staging, runs: Sequence[Run], components: Sequence[CommitterComponent]
+    ) -> Iterator[list[StagingTable]]:
+        """Wait until no other such job runs, then create a table for each of these committers of a run. They are
+        removed if the job inside fails. Raises StoreUnavailable, Fenced, CancelledError.
+        """
+        [run] = runs
+        while not self._turn.acquire(timeout=_LOOK_S):
+            check(runs)
+            run.waited.looks += 1
+        made: list[StagingTable] = []
+        try:
+            check(runs)
+            made += (staging.create(run.attempt, component) for component in components)
+            yield made
+        except BaseException:
+            for table in made:
+                staging.drop(table.name)
+            raise
+        finally:
+            self._turn.release()
+        reach(CrashPoint.STAGED, run.attempt.txid)
+
+    def note(self, committer: str, staged: Staged, rows_max: int) -> None:
+        """Remember how large the result of a committer was."""
+        self.large.discard(committer) if staged.rows <= rows_max else self.large.add(committer)
+
     def run(
         self, staging: Staging, runs: Sequence[Run], job: CountJob, component: CommitterComponent
     ) -> CommitterResult:
@@ -81,32 +110,18 @@ class StagedJobs:
         and what Spark raises.
         """
         place = staging.place or unreachable("there is no place for large results")
-        [run], [counted] = runs, job.committers
-        while not self._turn.acquire(timeout=_LOOK_S):
-            check(runs)
-            run.waited.looks += 1
-        try:
-            check(runs)
-            table = staging.create(run.attempt, component)
-            try:
-                task = StoringTask(counted, job.columns[0], job.mark, table.writer)
-                # At most so many tasks, with a connection each.
-                stored = job.frame.coalesce(place.connections).mapInArrow(task, _SCHEMA)
-                rows = [row for batch in collect_batches(stored) for row in batch.to_pylist()]
-            except BaseException:
-                staging.drop(table.name)
-                raise
-        finally:
-            self._turn.release()
-        reach(CrashPoint.STAGED, run.attempt.txid)
+        [counted] = job.committers
+        with self.tables(staging, runs, [component]) as [table]:
+            task = StoringTask(counted, job.columns[0], job.mark, table.writer)
+            # At most so many tasks, with a connection each.
+            stored = job.frame.coalesce(place.connections).mapInArrow(task, _SCHEMA)
+            rows = [row for batch in collect_batches(stored) for row in batch.to_pylist()]
         parts = tuple(
             StagedPart(part=row["part"], task_attempt=row["task_attempt"], rows=row["stored"]) for row in rows
         )
         invariant(len({part.part for part in parts}) == len(parts), "a part was stored by two task attempts")
         staged = Staged(table=table.name, parts=parts)
-        self.large.add(counted.name)
-        if staged.rows <= place.rows_max:
-            self.large.discard(counted.name)
+        self.note(counted.name, staged, place.rows_max)
         said = said_together(counted, [json.loads(row["said"]) for row in rows])
         return CommitterResult(
             committer=counted.name,

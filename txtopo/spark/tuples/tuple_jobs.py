@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -14,10 +15,11 @@ from pyspark.sql import DataFrame
 from txtopo.core import limits
 from txtopo.core.values import CommitterResult, Failed, Failure, Outcome, Processed, TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError, invariant
-from txtopo.ports import Assignment
+from txtopo.ports import Assignment, StagingPlace
 from txtopo.spark import jobs
+from txtopo.spark.bounded_results import TooManyRows, collect_at_most
 from txtopo.spark.failures import building_error
-from txtopo.spark.frames.frame_jobs import TOGETHER_BYTES_MAX
+from txtopo.spark.frames.frame_jobs import TOGETHER_BYTES_MAX, TOO_LARGE
 from txtopo.spark.frames.plan_lock import PLAN_LOCK
 from txtopo.spark.frames.row_local_check import NotCarriedError, why_not_carried
 from txtopo.spark.jobs import (
@@ -35,6 +37,7 @@ from txtopo.spark.jobs import (
 from txtopo.spark.plan_copies import Copies
 from txtopo.spark.session.ship_modules import package_version
 from txtopo.spark.signatures import Signer
+from txtopo.spark.tuples.staged_tuples import RowsOfCommitters, StagedTuples, Tables, without_stored
 from txtopo.spark.tuples.tuple_checks import TupleChecks
 from txtopo.spark.tuples.tuple_graphs import MAIN, Graphs
 from txtopo.spark.tuples.tuple_order import Ordered, TupleOrder
@@ -46,6 +49,17 @@ from txtopo.tuples.message import Message, RunSpec
 from txtopo.tuples.results import merge
 from txtopo.tuples.tracing import Again
 from txtopo.tuples.wire import decode, orders_in
+
+
+@dataclass(frozen=True, slots=True)
+class _Storing:
+    """Where the rows of one run go if they are too many for the driver (R10)."""
+
+    place: StagingPlace
+    tables: Tables
+    """Of committers whose rows are stored in any case."""
+    rows: RowsOfCommitters
+    """Counts the rows of all others."""
 
 
 class TupleJobs:
@@ -60,6 +74,7 @@ class TupleJobs:
         self._topology = topology
         self._graphs = Graphs(topology, context.ackers if topology.acking == "tuple" else 0)
         self._compiler = self.compiler_class(context, self._graphs)
+        self._staged = StagedTuples(self._graphs.main)
         self._names = ", ".join(bolt.name for bolt in topology.bolts) or ", ".join(
             item.name for item in topology.committers
         )
@@ -133,17 +148,39 @@ class TupleJobs:
 
     def results(self, runs: Sequence[Run], works: Sequence[BatchWork]) -> list[list[CommitterResult]]:
         """See WaveJobs. If messages make no results, that is no error yet: `outcome` knows the cause."""
-        return self.run_again(runs, works, [run.name for run in runs], Again())
+        # Only what may be committed is stored, and only of a batch alone: a wave is small.
+        staging = self._context.staging() if len(runs) == 1 and self._staged.tasks else None
+        names = [run.name for run in runs]
+        place = staging.place if staging is not None else None
+        if staging is None or place is None:
+            return self.run_again(runs, works, names, Again())
+        while True:
+            storing: _Storing | None = None
+            try:
+                with self._staged.tables(staging, runs) as tables:
+                    storing = _Storing(place, tables, self._staged.counting(tables))
+                    return self.run_again(runs, works, names, Again(), storing)
+            except (TooManyRows, BatchDataError, JobError) as error:
+                if storing is None or not self._staged.found_large(error, storing.rows, place.rows_max):
+                    raise
 
     def run_again(
-        self, runs: Sequence[Run], works: Sequence[BatchWork], names: Sequence[str], again: Again
+        self,
+        runs: Sequence[Run],
+        works: Sequence[BatchWork],
+        names: Sequence[str],
+        again: Again,
+        storing: _Storing | None = None,
     ) -> list[list[CommitterResult]]:
-        """Process runs that follow a failed one, with reports under other names."""
+        """Process runs that follow a failed one, with reports under other names. Raises TooManyRows only with
+        `storing`.
+        """
         check(runs)
         wave = [self._ordered(name, work, again) for name, work in zip(names, works, strict=True)]
         order = TupleOrder(runs=tuple(wave))
         alone = self._fits_one_task(works)
-        text = order.text() if alone and self._copies is not None and again.failures_max == 1 else None
+        is_usual = again.failures_max == 1 and not (storing and storing.tables)
+        text = order.text() if alone and self._copies is not None and is_usual else None
         if text is not None and len(text) > jobs.ORDER_BYTES_MAX:
             text = None
         signatures, specs = self._context.reports.signatures, {MAIN: order.specs}
@@ -154,13 +191,13 @@ class TupleJobs:
             copy = ready.copy if ready is not None else signer.copy
             stack.enter_context(signatures.held(copy, number, _read_in(works)))
             if ready is not None:
-                batches = self._collected(runs, ready.messages)
+                batches = self._collected(runs, ready.messages, storing)
             else:
                 with PLAN_LOCK.taken(runs) if self._graphs.frames else contextlib.nullcontext():
                     planned = self._planned(wave, signer, again, alone, runs)
                 stack.callback(planned.let_go)
                 specs = {graph: tuple(found) for graph, found in planned.specs.items()}
-                batches = self._collected(runs, planned.messages)
+                batches = self._collected(runs, planned.messages, storing)
                 for frame in planned.unread:
                     self._read(runs, frame)
             for other in orders_in(batches) - {number}:
@@ -169,7 +206,9 @@ class TupleJobs:
         for message in decode(batches):
             messages[message.run].append(message)
         return [
-            self._merged(work, {graph: found[at] for graph, found in specs.items()}, sorted(messages[at], key=_place))
+            self._merged(
+                work, {graph: found[at] for graph, found in specs.items()}, sorted(messages[at], key=_place), storing
+            )
             for at, work in enumerate(works)
         ]
 
@@ -223,10 +262,16 @@ class TupleJobs:
         except Exception as error:
             raise JobError(self._names) from error
 
-    def _collected(self, runs: Sequence[Run], plan: DataFrame) -> list[pa.RecordBatch]:
+    def _collected(self, runs: Sequence[Run], plan: DataFrame, storing: _Storing | None) -> list[pa.RecordBatch]:
         check(runs)
         try:
-            return collect_batches(plan)
+            if storing is None:
+                return collect_batches(plan)
+            if storing.tables:
+                plan = self._staged.storing(plan, storing.tables, storing.place.connections)
+            return collect_at_most(plan, storing.place.rows_max, storing.rows)
+        except TooManyRows:
+            raise
         except Exception as error:
             # A failure without a known cause belongs to the components that are not txtopo's own.
             raise JobError(self._names) from error
@@ -257,22 +302,28 @@ class TupleJobs:
         size = sum(spout.batch_bytes(found) for spout, found in metadata if found is not None)
         return size <= TOGETHER_BYTES_MAX
 
-    def _merged(self, work: BatchWork, specs: dict[str, RunSpec], messages: Sequence[Message]) -> list[CommitterResult]:
+    def _merged(
+        self, work: BatchWork, specs: dict[str, RunSpec], messages: Sequence[Message], storing: _Storing | None
+    ) -> list[CommitterResult]:
         seen = seen_of(work)
         seen.specs, seen.acks, seen.error = specs, None, None
         try:
-            results, seen.acks = merge(self._graphs.main, specs[MAIN], messages)
+            results, seen.acks = merge(self._graphs.main, specs[MAIN], without_stored(messages))
         except BatchDataError as error:
             seen.error = error
             return []
         for result in results:
             if result.bytes > limits.RESULTS_BYTES_MAX:
+                why = self._staged.why_not(result.committer)
                 raise BatchDataError(
-                    f"results exceed {limits.RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)",
+                    f"results exceed {limits.RESULTS_BYTES_MAX // 2**20} MiB ({result.bytes / 2**20:.0f} MiB)"
+                    f"{f', and tasks cannot store them: {why}' if why is not None else ''}",
                     component=result.committer,
-                    fault="results too large",
+                    fault=TOO_LARGE,
                 )
-        return results
+        if storing is None or not storing.tables:
+            return results
+        return self._staged.placed(results, messages, storing.tables, storing.place.rows_max)
 
 
 def _place(message: Message) -> tuple[int, ...]:
