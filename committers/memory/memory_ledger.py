@@ -89,7 +89,8 @@ class MemoryLedger:
             if rows is None:
                 genesis = StoredBatch(digest=genesis_digest(claim.topology, fence.incarnation), epoch=fence.epoch)
                 rows = TopologyRows(fence=fence, ledger={0: genesis})
-            claimed = _claimed(claim.topology, rows, fence, self._store.actions)
+            left = sorted(name for name in self._store.staging if name.startswith(f"{claim.topology}/"))
+            claimed = _claimed(claim.topology, rows, fence, self._store.actions, left)
             for topology, order in self._store.orders.values():
                 if (topology, order.kind, order.state) == (claim.topology, "stop", "open"):
                     order.state, order.answer = "refused", "the leader that it was meant for has ended"
@@ -343,8 +344,8 @@ class MemoryLedger:
                 planned_txid=planned_txid,
             )
 
-    def staging(self, lead: Lead, place: StagingPlace | None) -> MemoryStaging:
-        return MemoryStaging(self._store, lead, place)
+    def staging(self, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None) -> MemoryStaging:
+        return MemoryStaging(self._store, lead, place, left)
 
     def close(self) -> None:
         self._is_closed = True
@@ -400,7 +401,9 @@ def _lacks(rows: TopologyRows, txid: int, committer: str) -> bool:
     return in_effect and not counted and not any(one.redo_of == txid for one in applied)
 
 
-def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[StoredAction]) -> Claimed:
+def _claimed(
+    topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[StoredAction], left: Sequence[str]
+) -> Claimed:
     last = fence.last_txid
     if last not in rows.ledger:
         raise Halted(f"the fence of {topology} is at {last}, but the ledger has no row {last}", txid=last)
@@ -423,6 +426,7 @@ def _claimed(topology: str, rows: TopologyRows, fence: Fence, actions: Sequence[
         last_txid=last,
         last_digest=rows.ledger[last].digest,
         description=rows.life.get("description", {}),
+        staging_tables=left,
         last_metadata=None if newest is None else last_metadata(newest, plan and plan[1]),
         plans=[rows.plans[txid][1] for txid in above],
         attempts=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from txtopo.committers.memory.memory_store import MemoryPostgres
@@ -17,10 +17,14 @@ from txtopo.topology.components import CommitterComponent
 class MemoryStaging:
     """The staging tables of one leader."""
 
-    def __init__(self, store: MemoryPostgres, lead: Lead, place: StagingPlace | None) -> None:
+    def __init__(
+        self, store: MemoryPostgres, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None
+    ) -> None:
+        """`left` is `Claimed.staging_tables`."""
         self._store = store
         self._lead = lead
         self._place = place
+        self._left = left or ()
         self._numbers = itertools.count(1)
         self._tables: dict[str, int] = {}
 
@@ -33,10 +37,8 @@ class MemoryStaging:
         """See Staging."""
         with self._store.transaction():
             self._check_lead()
-            mine = self._prefix
-            for name in [one for one in self._store.staging if one.startswith(f"{self._lead.topology}/")]:
-                if not name.startswith(mine):
-                    del self._store.staging[name]
+            for name in self._left:
+                self._store.staging.pop(name, None)
 
     def create(self, attempt: TransactionAttempt, committer: CommitterComponent) -> StagingTable:
         """See Staging."""

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from txtopo.committers.postgres.actions import order_of
 from txtopo.committers.postgres.sql_errors import sqlstate, translate
 from txtopo.committers.postgres.sqlstates import LOCK_NOT_AVAILABLE, UNIQUE_VIOLATION
+from txtopo.committers.postgres.staging_copy import of_topology
 from txtopo.committers.postgres.transactions import Database, begin, commit, run, run_first
 from txtopo.committers.protocol.rules import check_incarnation, check_mirrored, last_metadata
 from txtopo.core.limits import RECENT_TXIDS
@@ -93,14 +94,16 @@ def _lead(fence: Fence | None, claim: Claim) -> Lead:
 
 
 def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
-    found = run(connection, "read_claimed", topology=lead.topology, last_txid=last_txid).one_or_none()
+    staging = of_topology(lead.topology)
+    # R10: the fence row is locked, so no former leader can create another table.
+    found = run(connection, "read_claimed", topology=lead.topology, last_txid=last_txid, staging=staging).one_or_none()
     if found is None:
         raise Halted(
             f"the fence of {lead.topology} is at {last_txid}, but the ledger has no row {last_txid}",
             txid=last_txid,
             next_command=RESTORE,
         )
-    last_digest, newest, newest_bytes, system_identifier, description, last_epoch = found
+    last_digest, newest, newest_bytes, system_identifier, description, last_epoch, left = found
     return Claimed(
         lead=lead,
         last_txid=last_txid,
@@ -114,6 +117,7 @@ def _read(connection: Connection, lead: Lead, last_txid: int) -> Claimed:
         recent=_recent(connection, lead.topology),
         description={} if description is None else json.loads(description),
         last_epoch=last_epoch,
+        staging_tables=None if left is None else tuple(left),
     )
 
 

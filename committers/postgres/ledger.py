@@ -315,8 +315,8 @@ class PostgresLedger:
                 planned_txid=planned_txid,
             )
 
-    def staging(self, lead: Lead, place: StagingPlace | None) -> PostgresStaging:
-        return PostgresStaging(self._database, lead, place)
+    def staging(self, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None) -> PostgresStaging:
+        return PostgresStaging(self._database, lead, place, left)
 
     def disconnect(self) -> None:
         """Close the connections while this driver waits for the lead. The next use opens a new one."""

@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import logging
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
@@ -14,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from txtopo.committers.postgres.sql_errors import sqlstate
 from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE
-from txtopo.committers.postgres.staging_copy import PART, SCHEMA, TASK, CopyWriter
+from txtopo.committers.postgres.staging_copy import PART, SCHEMA, TASK, CopyWriter, of_topology
 from txtopo.committers.postgres.transactions import Database, opening, tag
 from txtopo.committers.sql_names import column_type, quoted
 from txtopo.core.values import Lead, TransactionAttempt
@@ -36,10 +37,14 @@ class PostgresStaging:
     continues can do neither, and what it created is there when the next one removes it.
     """
 
-    def __init__(self, database: Database, lead: Lead, place: StagingPlace | None) -> None:
+    def __init__(
+        self, database: Database, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None
+    ) -> None:
+        """`left` is `Claimed.staging_tables`."""
         self._database = database
         self._lead = lead
         self._place = place
+        self._left = left
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._tables: dict[str, int] = {}
@@ -56,13 +61,9 @@ class PostgresStaging:
 
     def begin(self) -> None:
         """See Staging."""
-        with self._database.transaction("looking for staging tables") as connection:
-            connection.exec_driver_sql(*opening(tag(self._lead)))
-            there_is = connection.exec_driver_sql(f"select to_regnamespace('{SCHEMA}') is not null").scalar_one()
-            names = self._of_others(connection) if there_is else []
-        if self._place is not None and not there_is:
+        if self._place is not None and self._left is None:
             self._create_schema()
-        self._others.update(names)
+        self._others.update(self._left or ())
         self._sweep_others()
 
     def create(self, attempt: TransactionAttempt, committer: CommitterComponent) -> StagingTable:
@@ -137,15 +138,6 @@ class PostgresStaging:
             return False
         return True
 
-    def _of_others(self, connection: Connection) -> list[str]:
-        """Return the tables of this topology that another leader created."""
-        rows = connection.exec_driver_sql(
-            f"select c.relname from pg_class c where c.relnamespace = to_regnamespace('{SCHEMA}') and c.relkind = 'r' "
-            "and starts_with(c.relname, %(topology)s) and not starts_with(c.relname, %(lead)s) order by 1",
-            {"topology": _of_topology(self._lead.topology), "lead": _prefix(self._lead)},
-        )
-        return [name for (name,) in rows]
-
     def _create_schema(self) -> None:
         with self._database.transaction("creating the schema of staging tables") as connection:
             connection.exec_driver_sql(*opening(tag(self._lead)))
@@ -160,12 +152,7 @@ class PostgresStaging:
                 ) from error
 
 
-def _of_topology(topology: str) -> str:
-    """Return the beginning of the names of a topology: names of topologies are too long for a name of a table."""
-    return f"{hashlib.sha256(topology.encode()).hexdigest()[:12]}_"
-
-
 def _prefix(lead: Lead) -> str:
     """Return the beginning of the names of one leader. The epoch alone may come again if the fence row was lost."""
     nonce = hashlib.sha256(lead.owner_nonce.encode()).hexdigest()[:8]
-    return f"{_of_topology(lead.topology)}{lead.epoch}_{nonce}_"
+    return f"{of_topology(lead.topology)}{lead.epoch}_{nonce}_"

@@ -4,6 +4,7 @@ only a driver has, and what is sent to them has no secret.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ set local idle_in_transaction_session_timeout = {STAGING_IDLE_TIMEOUT_MS};
 set local search_path = pg_catalog;
 set local timezone = 'UTC';
 set local datestyle = 'ISO, YMD'"""
+
+
+def of_topology(topology: str) -> str:
+    """Return the beginning of the names of the tables of a topology: its own name is too long for a table's."""
+    return f"{hashlib.sha256(topology.encode()).hexdigest()[:12]}_"
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def _in_transaction(
         return Aborted(txid=txid, failure=words)
     except StagedRowsLost as error:
         # R10: the rows are gone, so only another attempt can be committed; no data is at fault.
-        return Aborted(txid=txid, failure=Failure(kind="suspect", message=str(error)))
+        return Aborted(txid=txid, failure=Failure(kind="suspect", message=str(error)), rows_lost=True)
     except PostgresUnavailable as error:
         if not error.definite:
             return Unknown(txid=txid, message=str(error))

@@ -44,7 +44,7 @@ MORE: list[Row] = [("AA", "JFK", 5, 500), ("BB", None, 1, 7)]
 
 def staging_of(driver: Driver, place: StagingPlace | None) -> Staging:
     """The staging tables of a leader, as its process makes them."""
-    staging = driver.ledger.staging(driver.lead, place)
+    staging = driver.ledger.staging(driver.lead, place, driver.claimed.staging_tables)
     staging.begin()
     return staging
 
@@ -445,7 +445,7 @@ class TestPostgresStaging(StagingContract):
         staging = staging_of(driver, self.place)
         dsn = f"{self.place.dsn}{'&' if '?' in self.place.dsn else '?'}options=-crole%3Dstager"
         self.world.query("do $$ begin create role stager; exception when duplicate_object then null; end $$")
-        stagers = driver.ledger.staging(driver.lead, StagingPlace(dsn=dsn))
+        stagers = driver.ledger.staging(driver.lead, StagingPlace(dsn=dsn), [])
         table = stagers.create(TransactionAttempt(1, 0), driver.committers[0])
         with pytest.raises(StagingFailed) as refused:
             store(table, ROWS)

@@ -360,8 +360,8 @@ def of_ledger(driver: Driver, order: int) -> Iterator[tuple[str, Case]]:
         "note_halt": lambda: ledger.note_halt(Halted("why", next_command="txtopo run")),
     }
     place = StagingPlace(dsn="service=tasks")
-    yield "staging: begin", Case(call=lambda: ledger.staging(lead, place).begin())
-    staging = ledger.staging(lead, place)
+    yield "staging: begin", Case(call=lambda: ledger.staging(lead, place, None).begin())
+    staging = ledger.staging(lead, place, [])
     yield "staging: create", Case(call=lambda: staging.create(attempt, driver.committers[0]).name[:0])
     yield from ((name, Case(call=call)) for name, call in calls.items())
 

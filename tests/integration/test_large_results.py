@@ -63,7 +63,7 @@ class World:
             return list(cursor.fetchall()) if cursor.description else []
 
     def staging(self, driver: Driver, place: StagingPlace) -> Staging:
-        staging = self.ledger.staging(driver.lead, place)
+        staging = self.ledger.staging(driver.lead, place, driver.claimed.staging_tables)
         staging.begin()
         return staging
 

@@ -36,6 +36,7 @@ def audit_text(report: AuditReport) -> str:
         _checks(report),
         list(_totals(report)),
         list(_unbatched(report)),
+        list(_staging_left(report)),
         list(_phases(report)),
         list(_failures(report)),
         list(_quarantined(report)),
@@ -164,6 +165,15 @@ def _unbatched(report: AuditReport) -> Iterator[str]:
         yield from (f"  {clean(name)}" for name in one.names)
         if one.files > len(one.names):
             yield f"  and {count(one.files - len(one.names))} more"
+
+
+def _staging_left(report: AuditReport) -> Iterator[str]:
+    """Return the tables that are left over; this alone is no error."""
+    for table in report.staging_left:
+        yield (
+            f"table {clean(table)} has result rows that no batch needs: the next leader removes it, and one that is "
+            f"alive does so soon after its commit"
+        )
 
 
 def _phases(report: AuditReport) -> Iterator[str]:

@@ -24,6 +24,7 @@ from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_row_table, check_tables
 from txtopo.audit.check_target import check_target, check_total
 from txtopo.audit.expected_seals import Expected, check_expected
+from txtopo.audit.staging_tables import find_left
 from txtopo.audit.unbatched_files import find_unbatched
 from txtopo.audit.verdicts import (
     Auditor,
@@ -219,6 +220,7 @@ class _Audit:
             last_action=_last_action(walk.seals.actions.last),
             code_hash=None if self.scope.code_hash is None else bytes(self.scope.code_hash).hex(),
             unbatched=self._unbatched(),
+            staging_left=self._staging_left(),
             dead_lettered=sum(
                 batch.dead_lettered or 0
                 for batch in walk.batches
@@ -241,6 +243,10 @@ class _Audit:
         if not (self.recounting and self.whole) or not isinstance(self.scope.description, Mapping):
             return ()
         return tuple(find_unbatched(self.connection, self.topology, self.scope.description))
+
+    def _staging_left(self) -> tuple[str, ...]:
+        scope = self.scope
+        return tuple(find_left(self.connection, self.topology, scope.epoch, scope.last_txid)) if self.whole else ()
 
     def _rows(self, statement: str) -> Iterator[Any]:
         return iter(self.connection.execute(text(statement), {"topology": self.topology}))

@@ -267,6 +267,8 @@ class AuditReport:
     """Hash of the code that describes the topology now, hex."""
     unbatched: tuple[Unbatched, ...]
     """Only if the sources are recounted and everything is audited."""
+    staging_left: tuple[str, ...]
+    """Staging tables of the topology that no open attempt needs; only if everything is audited."""
     dead_lettered: int
     """Number of records of batches in effect that were removed as dead letters."""
     verdict: Verdict

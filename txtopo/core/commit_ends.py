@@ -13,7 +13,7 @@ from txtopo.core.events import Action, CommitEnded, CommitRunFailed, End, LogAct
 from txtopo.core.operator_orders import committed
 from txtopo.core.patience import Tries, is_enough, tried
 from txtopo.core.poison import remembered
-from txtopo.core.remedies import RUN_AGAIN
+from txtopo.core.remedies import RUN_AGAIN, SERVER_LOSES_ROWS
 from txtopo.core.replacing import replace
 from txtopo.core.state import Batch, Phase, State, ended
 from txtopo.core.store_state import postgres_back, store_away
@@ -63,9 +63,21 @@ def commit_ended(state: State, event: CommitEnded, moment: Moment) -> Step:
             # The batch is processed again, and nothing waits to be committed.
             tries = replace(state.commit_tries, words=None)
             state = replace(_not_committing(state), unresolved=None, commit_tries=tries, locked=None)
-            return failed(state, state.batches[first.txid], failure, moment, "commit")
+            batch = state.batches[first.txid]
+            if first.rows_lost:
+                batch, failure = _lost_again(batch, failure)
+            return failed(state, batch, failure, moment, "commit")
         case _:
             assert_never(first)
+
+
+def _lost_again(batch: Batch, failure: Failure) -> tuple[Batch, Failure]:
+    """W2: no batch is at fault if the server loses rows that tasks stored, and it is not tried without an end."""
+    batch = replace(batch, rows_lost=batch.rows_lost + 1)
+    if batch.rows_lost < limits.ROWS_LOST_MAX:
+        return batch, failure
+    words = f"{failure.message} ({batch.rows_lost} times now)"
+    return batch, replace(failure, kind="halt", message=words, next_command=SERVER_LOSES_ROWS)
 
 
 def _with_cause(state: State, failure: Failure) -> str:

@@ -161,6 +161,8 @@ RESULTS_BYTES_MAX = 256 * 1024 * 1024
 
 RESULT_ROWS_MAX = 200_000
 """Result rows of one committer in one batch above which tasks store them in Postgres, if they may."""
+ROWS_LOST_MAX = 3
+"""Number of times that stored rows of a batch may be gone when it is committed; then the topology halts."""
 STAGING_CONNECTIONS = 4
 """Connections to Postgres that the tasks of one driver open together for results."""
 STAGING_IDLE_TIMEOUT_MS = 60_000

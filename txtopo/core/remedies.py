@@ -13,6 +13,10 @@ RESTORE = (
 
 RUN_AGAIN = "set right what is named, then start `txtopo run` again"
 """For a cause outside of any batch that the message names: a privilege, a table, a setting of the server."""
+SERVER_LOSES_ROWS = (
+    "find out in the server's log what ends it, or removes tables of schema txtopo_staging, then start `txtopo run` again"
+)
+"""For rows that tasks stored and that are gone each time when they are to be committed."""
 REPORT = (
     "keep what was said and the server's log, and start `txtopo run` again; if it comes back, it is a bug: report it"
 )

@@ -79,6 +79,7 @@ class Carried:
     suspect: bool = False
     once: bool = False
     runs_alone: int = 0
+    rows_lost: int = 0
     dead_letter: bool = False
     not_before: float = 0.0
     last_failure: Failure | None = None
@@ -109,6 +110,8 @@ class Batch:
     with such suspects, with no other attempt running; if that one also ends without a verdict, the next one runs alone.
     """
     runs_alone: int = 0
+    rows_lost: int = 0
+    """Number of times that rows which tasks stored were gone when it was to be committed."""
     dead_letter: bool = False
     """Its attempts are used up: from now on, records that a bolt fails on are removed."""
     source_bytes: int = 0

@@ -283,6 +283,8 @@ class Aborted:
     failure: Failure
     patience: Patience = "store"
     """For an infrastructure failure."""
+    rows_lost: bool = False
+    """True: rows that tasks stored are gone, so that only another attempt can be committed (R10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,8 @@ class Leadership:
     """Operators' orders that are still to be carried out, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """The description of the topology under the last leader that started its work; empty for a new topology."""
+    staging_tables: Sequence[str] | None = None
+    """See `Claimed.staging_tables`."""
 
 
 def is_opaque(topology: Topology) -> bool:
@@ -186,6 +188,7 @@ def _reconcile(
         recent=claimed.recent,
         orders=left,
         description=claimed.description,
+        staging_tables=claimed.staging_tables,
     )
 
 

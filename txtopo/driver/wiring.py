@@ -94,7 +94,8 @@ def make_leader(
     try:
         begin(leadership, topology, planner, services.ledger, by_hand or {})
         _name_new_committers(leadership, services)
-        staging = services.ledger.staging(leadership.lead, services.staging_place)
+        left = leadership.staging_tables
+        staging = services.ledger.staging(leadership.lead, services.staging_place, left)
         staging.begin()
         services.executor.stage_with(staging)
         services = replace(services, staging=staging)

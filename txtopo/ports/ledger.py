@@ -82,6 +82,10 @@ class Claimed:
     """Orders that are still open, oldest first."""
     description: Mapping[str, Any] = field(default_factory=dict)
     """The description of the topology under the last leader that started its work; empty for a new topology."""
+    staging_tables: Sequence[str] | None = None
+    """Tables that tasks of former leaders of the topology left, of which no more can be created (R10); None: there is no
+    schema of such tables.
+    """
     last_epoch: int = 0
     """The epoch that committed `last_txid`. Only leaders with this epoch or a higher one can have died in the commit of
     the next batch.
@@ -451,8 +455,10 @@ class Ledger(Protocol):
         planned txid (fenced).
         """
 
-    def staging(self, lead: Lead, place: StagingPlace | None) -> Staging:
-        """Return the staging tables of this leader (R10). Connects at the first call of one of its methods."""
+    def staging(self, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None) -> Staging:
+        """Return the staging tables of this leader (R10). `left` is `Claimed.staging_tables`. Connects when there is
+        something to do.
+        """
 
     def close(self) -> None:
         """Roll back and close every connection (R15, a step-down discards all state). May be repeated."""

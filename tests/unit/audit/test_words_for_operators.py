@@ -48,6 +48,7 @@ def report(findings: tuple[Finding, ...]) -> AuditReport:
         last_action=None,
         code_hash=None,
         unbatched=(),
+        staging_left=(),
         dead_lettered=0,
     )
 

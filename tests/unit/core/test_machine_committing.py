@@ -144,6 +144,26 @@ class TestCommitting:
 
         assert started(hand) == ["1:1"]
 
+    def test_rows_that_the_server_loses_again_and_again_halt_the_topology(self) -> None:
+        """R10, W2: the batch is processed again, but not without an end, and it is never quarantined."""
+        hand = ready(1)
+        lost = Aborted(txid=1, failure=Failure(kind="suspect", message="5 of 9 rows"), rows_lost=True)
+
+        for attempt in range(3):
+            hand.succeed(1, attempt)
+            hand.mirrored(1)
+            assert started(hand) == [] and len(hand.of(Commit)) == 1, attempt
+            hand.tell(CommitEnded(outcomes=(lost,)))
+            if attempt < 2:
+                assert hand.state.halting is None
+                hand.tick(60.0)
+                assert started(hand) == [f"1:{attempt + 1}"]
+
+        halting = hand.state.halting
+        assert halting is not None and "no batch is at fault: 5 of 9 rows (3 times now)" in halting.reason
+        assert "txtopo_staging" in str(halting.next_command)
+        assert hand.state.batches[1].quarantine is None
+
     def test_a_batch_that_is_there_already_is_skipped(self) -> None:
         """R5, with the same digest."""
         hand = ready(1)
