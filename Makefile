@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-staging simulate clean
 
 setup: $(STAMP)
 
@@ -64,6 +64,11 @@ bench-words: setup
 # What bad lines cost: a file with and without them.
 bench-rejected: setup
 	@$(BIN)/python -m benchmarks.rejected_rows
+
+# How fast tasks store large results, next to Spark's JDBC append. STAGING names options of `python -m benchmarks.large_results`.
+STAGING ?=
+bench-staging: setup
+	@$(BIN)/python -m benchmarks.large_results $(STAGING)
 
 # Rows a second of each format of files, compared with bare Spark on the same files. FORMATS names options of `python -m benchmarks.formats`.
 FORMATS ?=
