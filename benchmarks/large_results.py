@@ -2,10 +2,9 @@
 
     make bench-staging                # or: python -m benchmarks.large_results [THOUSAND_ROWS]
 
-Both write the same rows, which lie in Spark's memory, into unlogged tables of the same columns, with warm workers and as
-many tasks. The JDBC driver is told to join its inserts (`reWriteBatchedInserts=true`), without which it is three times as
-slow. It comes from Maven Central; where this is out of reach, its figures are missing, and the reason is said.
-Writes build/bench_staging.json.
+Both write the same rows, which lie in Spark's memory, into unlogged tables of the same columns, with warm workers and
+as many tasks. The JDBC driver is told to join its inserts (`reWriteBatchedInserts=true`). It comes from Maven Central;
+where this is out of reach, its figures are missing, and the reason is said. Writes build/bench_staging.json.
 """
 
 from __future__ import annotations
@@ -70,15 +69,13 @@ def measured(spark: Any, dsn: str, rows: int, *, jdbc: bool) -> dict[str, float]
     )
     frame = frame.selectExpr("shop", "day", "pieces", "cast(turnover as decimal(38,2)) as turnover").cache()
     frame.count()
-    ways = {"copy": lambda: copied(frame, dsn)}
-    if jdbc:
-        ways["jdbc"] = lambda: appended(frame, dsn)
+    ways = {"copy": copied, "jdbc": appended} if jdbc else {"copy": copied}
     best = dict.fromkeys(ways, float("inf"))
     for number in range(ROUNDS):
         for way, write in ways.items():
             make_table(dsn)
             began = time.perf_counter()
-            write()
+            write(frame, dsn)
             seconds = time.perf_counter() - began
             if counted(dsn) != rows:
                 raise RuntimeError(f"{way}: {counted(dsn)} of {rows} rows were written")

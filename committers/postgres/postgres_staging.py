@@ -37,9 +37,7 @@ class PostgresStaging:
     continues can do neither, and what it created is there when the next one removes it.
     """
 
-    def __init__(
-        self, database: Database, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None
-    ) -> None:
+    def __init__(self, database: Database, lead: Lead, place: StagingPlace | None, left: Sequence[str] | None) -> None:
         """`left` is `Claimed.staging_tables`."""
         self._database = database
         self._lead = lead

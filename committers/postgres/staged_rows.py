@@ -66,8 +66,8 @@ def insert_rows(
     if keys is not None and keys.one_row:
         listed = ", ".join(f"s.{quoted(name)}" for name in keys.fields)
         twice = f"{_rows(keys.fields, staged, 'count(*)')} group by {listed} having count(*) > 1 limit 1"
-        for *values, count in connection.exec_driver_sql(twice, _chosen(staged)).all():
-            raise two_rows(component.name, keys.fields, values, count)
+        for *key, count in connection.exec_driver_sql(twice, _chosen(staged)).all():
+            raise two_rows(component.name, keys.fields, key, count)
     names = [column.name for column in shape.fields]
     given = ", ".join(f"%(front{at})s::bigint" for at in range(len(front)))
     number = f"row_number() over (order by {', '.join(_order(component.result_fields))})"

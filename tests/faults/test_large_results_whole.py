@@ -126,25 +126,25 @@ def test_the_password_of_the_tasks_is_nowhere_to_be_seen(guarded: World, tmp_pat
     events.mkdir()
     write(guarded.folder, 300)
 
-    def start(**more: str) -> DriverProcess:
+    def start(passes: Path) -> DriverProcess:
         return guarded.start(
             module=DRIVER,
+            PGPASSFILE=str(passes),
             PGSERVICEFILE=str(services),
             TXTOPO_STAGING_DSN="service=tasks",
             TXTOPO_RESULT_ROWS_MAX="20",
             TXTOPO_CONF=f"spark.eventLog.enabled=true spark.eventLog.dir=file://{events}",
             TXTOPO_LOG_FOLDER=str(tmp_path / "logs"),
-            **more,
         )
 
     (tmp_path / "wrong").write_text(f"*:*:*:*:{PASSWORD}-no\n")
     (tmp_path / "wrong").chmod(0o600)
-    wrong = start(PGPASSFILE=str(tmp_path / "wrong"))
+    wrong = start(tmp_path / "wrong")
     wait_until(lambda: "password authentication failed" in wrong.output(), "the refused login", LONG_S)
     seen = shown(wrong.process.pid)
     wrong.process.kill()
     wrong.wait()
-    right = start(PGPASSFILE=str(passwords))
+    right = start(passwords)
     while right.process.poll() is None:
         if jvm_of(right.process.pid) is not None:
             seen += shown(right.process.pid)

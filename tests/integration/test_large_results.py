@@ -182,9 +182,7 @@ def test_tasks_of_tuples_store_what_is_too_large(world: World, parts: Sequence[A
     each = {name: [one for part in parts for one in part if one[0] == name] for name in counted}
     assert len(counted) == KEYS
     assert counted.pop("n0") == (2 * len(each["n0"]) + 2, 2 * sum(one[1] for one in each["n0"]) + 10)
-    assert counted == {
-        name: (2 * len(each[name]), 2 * sum(one[1] for one in each[name])) for name in counted
-    }
+    assert counted == {name: (2 * len(each[name]), 2 * sum(one[1] for one in each[name])) for name in counted}
     assert world.tables() == []
 
 

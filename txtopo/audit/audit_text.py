@@ -169,9 +169,9 @@ def _unbatched(report: AuditReport) -> Iterator[str]:
 
 def _staging_left(report: AuditReport) -> Iterator[str]:
     """Return the tables that are left over; this alone is no error."""
-    for table in report.staging_left:
+    for name in report.staging_left:
         yield (
-            f"table {clean(table)} has result rows that no batch needs: the next leader removes it, and one that is "
+            f"table {clean(name)} has result rows that no batch needs: the next leader removes it, and one that is "
             f"alive does so soon after its commit"
         )
 

@@ -93,7 +93,9 @@ def _cut_afresh(state: State, txid: int) -> State:
     known = state.carried.get(txid)
     if known is None:
         return state
-    fresh = replace(known, data_failures=0, other_failures=0, unread=0, runs_alone=0, rows_lost=0, not_before=0.0, last_failure=None)
+    fresh = replace(
+        known, data_failures=0, other_failures=0, unread=0, runs_alone=0, rows_lost=0, not_before=0.0, last_failure=None
+    )
     at_once = 0.0 if txid == state.next_txid else state.cut_not_before
     return replace(state, carried={**state.carried, txid: fresh}, cut_not_before=at_once)
 

@@ -14,7 +14,8 @@ RESTORE = (
 RUN_AGAIN = "set right what is named, then start `txtopo run` again"
 """For a cause outside of any batch that the message names: a privilege, a table, a setting of the server."""
 SERVER_LOSES_ROWS = (
-    "find out in the server's log what ends it, or removes tables of schema txtopo_staging, then start `txtopo run` again"
+    "find out in the server's log what ends it, or removes tables of schema txtopo_staging, then start `txtopo run` "
+    "again"
 )
 """For rows that tasks stored and that are gone each time when they are to be committed."""
 REPORT = (

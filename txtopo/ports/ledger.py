@@ -83,8 +83,8 @@ class Claimed:
     description: Mapping[str, Any] = field(default_factory=dict)
     """The description of the topology under the last leader that started its work; empty for a new topology."""
     staging_tables: Sequence[str] | None = None
-    """Tables that tasks of former leaders of the topology left, of which no more can be created (R10); None: there is no
-    schema of such tables.
+    """Tables that tasks of former leaders of the topology left, of which no more can be created (R10); None: there is
+    no schema of such tables.
     """
     last_epoch: int = 0
     """The epoch that committed `last_txid`. Only leaders with this epoch or a higher one can have died in the commit of

@@ -151,8 +151,9 @@ class TestCommitting:
 
         for attempt in range(3):
             hand.succeed(1, attempt)
-            hand.mirrored(1)
-            assert started(hand) == [] and len(hand.of(Commit)) == 1, attempt
+            if attempt == 0:
+                hand.mirrored(1)
+            assert len(hand.of(Commit)) == 1, attempt
             hand.tell(CommitEnded(outcomes=(lost,)))
             if attempt < 2:
                 assert hand.state.halting is None

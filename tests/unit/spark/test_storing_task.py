@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo import AppendCommitter, CountCommitter, TextSpout, TopologyBuilder
+from txtopo import AppendCommitter, CountCommitter, TopologyBuilder
 from txtopo.core.values import CommitterResult
 from txtopo.errors import BatchDataError, InvariantBroken
 from txtopo.ports import StagingTable
 from txtopo.spark.tuples.staged_tuples import RowsOfCommitters, StagedTuples, without_stored
 from txtopo.spark.tuples.storing_task import Stored, StoringMessages
+from txtopo.spouts import TextSpout
 from txtopo.topology.components import Topology
 from txtopo.tuples.graph import TaskGraph, build_graph, sinks_of
 from txtopo.tuples.message import DRIVER, Kind, Message

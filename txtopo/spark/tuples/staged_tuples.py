@@ -62,9 +62,7 @@ class StagedTuples:
         mine = {item.name: item for item in here if graph.nodes[item.name].kind == "committer"}
         self._why_not = {name: executor_half(item).why_not_apart(item) for name, item in mine.items()}
         self._can = {self._numbers[name]: item for name, item in mine.items() if self._why_not[name] is None}
-        self.tasks = {
-            task: number for number, item in self._can.items() for task in graph.nodes[item.name].tasks
-        }
+        self.tasks = {task: number for number, item in self._can.items() for task in graph.nodes[item.name].tasks}
         """Id of a task -> the number of its committer."""
         self._jobs = StagedJobs()
 
@@ -111,9 +109,7 @@ class StagedTuples:
         self, results: Sequence[CommitterResult], messages: Sequence[Message], tables: Tables, rows_max: int
     ) -> list[CommitterResult]:
         """Return the results, those that were stored with their places."""
-        placed = {
-            self._can[number].name: self._staged(number, table, messages) for number, table in tables.items()
-        }
+        placed = {self._can[number].name: self._staged(number, table, messages) for number, table in tables.items()}
         for name, staged in placed.items():
             self._jobs.note(name, staged, rows_max)
         return [
@@ -144,4 +140,3 @@ class StagedTuples:
 def without_stored(messages: Sequence[Message]) -> list[Message]:
     """Return the messages that tasks of the topology sent."""
     return [message for message in messages if message.kind != Kind.STORED]
-

@@ -50,9 +50,7 @@ class StoringMessages:
         numbered = ((order, self.tasks.get(message.source), message) for order, message in _ordered(batches))
         for (order, number), found in groupby(numbered, key=itemgetter(0, 1)):
             messages = (message for _, _, message in found)
-            yield from encode(
-                messages if number is None else self._store(number, messages, part, task_attempt), order
-            )
+            yield from encode(messages if number is None else self._store(number, messages, part, task_attempt), order)
 
     def _store(self, number: int, messages: Iterable[Message], part: int, task_attempt: int) -> Iterator[Message]:
         left: list[Message] = []
