@@ -1,5 +1,5 @@
 """The rows of a staging table, as the commit reads them: those of the task attempts that count, all of them (R10). Of a
-counting committer piece by piece; of one that stores rows all at once, since they are numbered.
+counting committer piece by piece; of one that stores rows all together, since they are numbered.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _blocks_of(connection: Connection, staged: Staged, held: Held | None) -> int
 
 
 def _rows(names: Sequence[str], staged: Staged, more: str = "", *, first: bool = False) -> str:
-    """Return SQL for these columns of the rows that count, and for more expressions, behind them or first."""
+    """Return SQL for these columns of the rows that count, and for more expressions, after them or first."""
     listed = [f"s.{quoted(name)}" for name in names]
     selected = ", ".join(filter(None, [more, *listed] if first else [*listed, more]))
     # R10: rows of a task attempt that was replaced, or that goes on after its job (K1), are there and do not count.

@@ -1,4 +1,4 @@
-"""How long statements of a commit may take that work on all rows of a large batch at once."""
+"""How long statements of a commit may take that work on all rows of a large batch together."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ SERVER_LOSES_ROWS = (
     "find out in the server's log what ends it, or removes tables of schema txtopo_staging, then start `txtopo run` "
     "again"
 )
-"""For rows that tasks stored and that are gone each time when they are to be committed."""
+"""For rows that tasks stored and that do not exist any more, each time, when they are to be committed."""
 REPORT = (
     "keep what was said and the server's log, and start `txtopo run` again; if it comes back, it is a bug: report it"
 )

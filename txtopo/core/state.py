@@ -111,7 +111,7 @@ class Batch:
     """
     runs_alone: int = 0
     rows_lost: int = 0
-    """Number of times that rows which tasks stored were gone when it was to be committed."""
+    """Number of times that rows which tasks stored did not exist when it was to be committed."""
     dead_letter: bool = False
     """Its attempts are used up: from now on, records that a bolt fails on are removed."""
     source_bytes: int = 0

@@ -284,7 +284,7 @@ class Aborted:
     patience: Patience = "store"
     """For an infrastructure failure."""
     rows_lost: bool = False
-    """True: rows that tasks stored are gone, so that only another attempt can be committed (R10)."""
+    """True: rows that tasks stored do not exist any more, so that only another attempt can be committed (R10)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

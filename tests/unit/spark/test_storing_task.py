@@ -13,7 +13,7 @@ from txtopo.core.values import CommitterResult
 from txtopo.errors import BatchDataError, InvariantBroken
 from txtopo.ports import StagingTable
 from txtopo.spark.tuples.staged_tuples import RowsOfCommitters, StagedTuples, without_stored
-from txtopo.spark.tuples.storing_task import Stored, StoringMessages
+from txtopo.spark.tuples.storing_task import StoredRows, StoringMessages
 from txtopo.spouts import TextSpout
 from txtopo.topology.components import Topology
 from txtopo.tuples.graph import TaskGraph, build_graph, sinks_of
@@ -63,7 +63,7 @@ def test_rows_of_one_committer_are_stored_and_all_else_is_passed_on() -> None:
     other = Message(0, DRIVER, three, Kind.RESULT, 1, 0, 1, pa.record_batch([pa.array([1])], names=["count"]))
     sent = [result(one, 0, ["a", "b"]), result(one, 1, ["c"]), end(one, 2, 3), result(two, 0, ["d"]), other]
     kept = Kept()
-    task = StoringMessages(stored={0: Stored(of.committers[0], kept)}, tasks={one: 0, two: 0})
+    task = StoringMessages(stored={0: StoredRows(of.committers[0], kept)}, tasks={one: 0, two: 0})
 
     [*batches] = task.passed(encode(sent, 7), 3, 99)
 
@@ -81,7 +81,7 @@ def test_messages_of_other_orders_keep_their_order() -> None:
     of = topology()
     one = graph_of(of).nodes["rows"].tasks[0]
     kept = Kept()
-    task = StoringMessages(stored={0: Stored(of.committers[0], kept)}, tasks={one: 0})
+    task = StoringMessages(stored={0: StoredRows(of.committers[0], kept)}, tasks={one: 0})
     mixed = [*encode([result(one, 0, ["a"])], 7), *encode([result(one, 1, ["b"])], 8)]
 
     orders = [number for batch in task.passed(iter(mixed), 0, 1) for number in batch.column("order").to_pylist()]
@@ -95,7 +95,7 @@ def test_a_key_that_cannot_be_stored_fails_the_task() -> None:
     number, task = 1, graph_of(of).nodes["counts"].tasks[0]
     body = pa.record_batch([pa.array(["x" * 3000]), pa.array([1])], names=["k0", "count"])
     sent = [Message(0, DRIVER, task, Kind.RESULT, number, 0, 1, body)]
-    storing = StoringMessages(stored={number: Stored(of.committers[1], Kept())}, tasks={task: number})
+    storing = StoringMessages(stored={number: StoredRows(of.committers[1], Kept())}, tasks={task: number})
 
     with pytest.raises(BatchDataError, match="key line has 3,000 bytes"):
         list(storing.passed(encode(sent), 0, 1))

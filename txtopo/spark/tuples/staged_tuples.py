@@ -21,7 +21,7 @@ from txtopo.spark.failures import is_about_size
 from txtopo.spark.frames.frame_jobs import TOO_LARGE
 from txtopo.spark.frames.staged_jobs import StagedJobs
 from txtopo.spark.jobs import JobError, Run
-from txtopo.spark.tuples.storing_task import Stored, StoringMessages
+from txtopo.spark.tuples.storing_task import StoredRows, StoringMessages
 from txtopo.tuples.executor_halves import executor_half
 from txtopo.tuples.graph import TaskGraph
 from txtopo.tuples.message import Kind, Message
@@ -101,7 +101,7 @@ class StagedTuples:
 
     def storing(self, messages: DataFrame, tables: Tables, connections: int) -> DataFrame:
         """Return the plan of these messages with tasks that store rows: at most so many, with a connection each."""
-        stored = {number: Stored(self._can[number], table.writer) for number, table in tables.items()}
+        stored = {number: StoredRows(self._can[number], table.writer) for number, table in tables.items()}
         tasks = {task: number for task, number in self.tasks.items() if number in tables}
         return messages.coalesce(connections).mapInArrow(StoringMessages(stored=stored, tasks=tasks), DDL)
 

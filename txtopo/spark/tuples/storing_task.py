@@ -22,7 +22,7 @@ from txtopo.tuples.readable_results import check_readable
 from txtopo.tuples.wire import decode, encode, unpack
 
 
-class Stored(NamedTuple):
+class StoredRows(NamedTuple):
     """A committer whose rows are stored, and where."""
 
     committer: CommitterComponent
@@ -35,7 +35,7 @@ class StoringMessages:
     stored.
     """
 
-    stored: Mapping[int, Stored]
+    stored: Mapping[int, StoredRows]
     """By the number of the committer."""
     tasks: Mapping[int, int]
     """Id of a task -> the number of its committer, for these."""
