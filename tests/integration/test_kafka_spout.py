@@ -20,7 +20,7 @@ from txtopo.audit.readers.kafka_reader import KafkaReader
 from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError
 from txtopo.local.processes import wait_until
-from txtopo.spouts.kafka import reading, topics
+from txtopo.spouts.kafka import broker_errors, reading
 from txtopo.topology.components import SpoutCoordinator, Tally, Topology
 
 NUMBERS = "value string, _offset bigint"
@@ -304,7 +304,7 @@ def test_tls_and_a_password_come_from_the_properties_file(
     cluster.make(topic)
     cluster.send(topic, texts(1, 2))
 
-    monkeypatch.setattr(topics, "REFUSED_S", 0.1)
+    monkeypatch.setattr(broker_errors, "REFUSED_S", 0.1)
 
     def fails(file: Path) -> str:
         return refusal_of(coordinator_of(numbers(cluster, topic, servers=None, config=file)))

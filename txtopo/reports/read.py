@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -231,7 +231,7 @@ def _status(connection: Connection, row: RowMapping) -> TopologyStatus:
         state=_state(row),
         # From the last heartbeat: the batch may be committed now.
         waiting=_next_batch(row),
-        lag=(row["waiting"] or {}).get("lag", {}),
+        lag=_lag((row["waiting"] or {}).get("lag", {})),
         leader=leader,
         settings=row["settings"] or {},
         failed_attempts=failures.pop("failed_attempts"),
@@ -276,6 +276,14 @@ def _state(row: RowMapping) -> TopologyState:
             return "FINISHED"
         case _:
             return "STOPPED"
+
+
+def _lag(lag: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what waits by spout; the partitions with most come first: jsonb keeps no order of names."""
+    return {
+        spout: {**one, "partitions": dict(sorted(one["partitions"].items(), key=lambda item: (-item[1], item[0])))}
+        for spout, one in lag.items()
+    }
 
 
 def _next_batch(row: RowMapping) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _status_lines(one: TopologyStatus) -> Iterator[str]:
 def _lag(spout: str, lag: Mapping[str, Any]) -> str:
     if not lag["records"]:
         return f"{spout}: nothing"
-    most = sorted(lag["partitions"].items(), key=lambda one: (-one[1], one[0]))[:LAGGING_NAMED]
+    most = list(lag["partitions"].items())[:LAGGING_NAMED]
     named = [f"{name} {count(number)}" for name, number in most]
     more = ", …" if lag["lagging"] > len(named) else ""
     where = f"in {counted(lag['lagging'], 'partition')}: {', '.join(named)}{more}"

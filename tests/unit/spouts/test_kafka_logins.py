@@ -1,16 +1,22 @@
-"""When a refused login counts: not while a broker may only be starting."""
+"""When a refused login counts: not while a broker may only be starting. A time-out has the words of its cause."""
 
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from txtopo.spouts.kafka import reading
+from txtopo.spouts.kafka.broker_errors import Heard
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.topics import Topics
 
-REFUSED, DOWN, BROKEN = KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT
+REFUSED, SSL = KafkaError._AUTHENTICATION, KafkaError._SSL
+DOWN, BROKEN = KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT
 
 
 @pytest.mark.parametrize(
@@ -33,13 +39,55 @@ def test_a_login_is_refused_if_nothing_else_happens_for_a_while(
     monkeypatch.setattr(asking, "_admin", Silent())
     for at, code in noted:
         now[0] = at
-        asking._note(KafkaError(code))
+        asking._heard.note(KafkaError(code))
     now[0] = 10.0
     if counts:
         with pytest.raises(PermissionError, match="Kafka refuses"):
             asking._check_login("topic t")
     else:
         asking._check_login("topic t")
+
+
+@pytest.mark.parametrize(
+    ("noted", "words"),
+    [
+        ([SSL, DOWN], "Kafka refuses: certificate"),
+        ([SSL, BROKEN, DOWN], "Kafka refuses: certificate"),
+        ([BROKEN, SSL], "Kafka refuses: certificate"),
+        ([BROKEN, DOWN], "did not answer: timed out; before that: connection"),
+        ([DOWN], "did not answer: timed out; before that: no broker"),
+        ([], "did not answer: timed out"),
+    ],
+)
+def test_a_request_that_is_not_answered_has_the_words_of_its_cause(noted: list[int], words: str) -> None:
+    """A certificate may be refused long before: the client says it once, and then only that all brokers are down."""
+    said = {SSL: "certificate", BROKEN: "connection", DOWN: "no broker"}
+    asking = Topics(ClientSettings(servers="127.0.0.1:1"))
+    for code in noted:
+        asking._heard.note(KafkaError(code, said[code]))
+
+    answer: Future[None] = Future()
+    answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT, "timed out")))
+    with pytest.raises(OSError, match=words):
+        asking._result(answer, "topic t")
+    assert asking._heard.is_refused() == (SSL in noted)
+    first = asking._admin
+    asking._log_in_again()
+    assert (asking._admin is not first) == (SSL in noted)
+
+
+def test_a_task_that_hears_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the driver does: the last words of the client are that all brokers are down."""
+    monkeypatch.setattr(reading, "STALLED_S", 0.0)
+    range_ = reading.RangeReading(
+        ClientSettings(servers="127.0.0.1:1"), "t/0", {"topic_id": "a", "start": 0, "end": 5}, "read_committed"
+    )
+    heard = Heard()
+    for code in (SSL, DOWN):
+        heard.note(KafkaError(code, "certificate"))
+    lent: Any = SimpleNamespace(is_kept=False, heard=heard)
+    with pytest.raises(PermissionError, match="Kafka refuses: certificate"):
+        range_._check_silence(lent, 1.0)
 
 
 class Silent:

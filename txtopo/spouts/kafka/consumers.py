@@ -6,12 +6,12 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from txtopo.errors import ConfigurationError
+from txtopo.spouts.kafka.broker_errors import Heard
 from txtopo.spouts.kafka.client_settings import ClientSettings
 
 KEPT_MAX = 4
@@ -29,8 +29,8 @@ class Lent:
     consumer: Consumer
     key: tuple[object, ...]
     """What it was made for: settings, topic, length of the range."""
-    refused: deque[KafkaError]
-    """The last error of the client that belongs to no message."""
+    heard: Heard
+    """What the client said that belongs to no message."""
     is_kept: bool = False
     """True: it has read other ranges before."""
     used_s: float = field(default=0.0)
@@ -38,7 +38,7 @@ class Lent:
 
     def assign(self, topic: str, number: int, start: int) -> None:
         """Read a partition from this offset on."""
-        self.refused.clear()
+        self.heard.answered()
         self.consumer.assign([TopicPartition(topic, number, start)])
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ KEPT = KeptConsumers()
 
 def _new(read: dict[str, str | int | bool], isolation: str, queued: int, key: tuple[object, ...]) -> Lent:
     """Return a consumer that joins no group, commits nothing, and says so where offsets are not there."""
-    refused: deque[KafkaError] = deque(maxlen=1)
+    heard = Heard()
     owned = {
         "group.id": "txtopo",
         "enable.auto.commit": False,
@@ -124,10 +124,10 @@ def _new(read: dict[str, str | int | bool], isolation: str, queued: int, key: tu
         "isolation.level": isolation,
         "check.crcs": True,
         "queued.min.messages": queued,
-        "error_cb": refused.append,
+        "error_cb": heard.note,
     }
     try:
         consumer = Consumer({**read, **owned})
     except (KafkaException, ValueError, TypeError) as error:
         raise ConfigurationError("the client of Kafka refuses its settings: see the properties file") from error
-    return Lent(consumer=consumer, key=key, refused=refused)
+    return Lent(consumer=consumer, key=key, heard=heard)

@@ -157,6 +157,7 @@ class RangeReading:
             if self._at > before:
                 # The time that the caller takes for a block is no silence of the brokers.
                 last_progress = time.monotonic()
+                lent.heard.answered()
             else:
                 self._check_silence(lent, time.monotonic() - last_progress)
 
@@ -211,8 +212,8 @@ class RangeReading:
             raise NotNextError
         if silent_s > STALLED_S:
             what = f"{self._name}, offsets {self._planned['start']} to {self._end - 1}"
-            if lent.refused:
-                raise error_in_words(lent.refused[-1], what)
+            if lent.heard.cause is not None:
+                raise error_in_words(lent.heard.cause, what)
             raise TimeoutError(errno.ETIMEDOUT, f"Kafka gave nothing for {STALLED_S:.0f} s", what)
 
 

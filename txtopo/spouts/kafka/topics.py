@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from txtopo.errors import ConfigurationError
-from txtopo.spouts.kafka.broker_errors import RIGHTS, error_in_words, exception_in_words
+from txtopo.spouts.kafka.broker_errors import Heard, error_in_words, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 
@@ -30,8 +30,6 @@ ANSWER_S = 30.0
 """Time limit in seconds of one request."""
 LOOK_S = 0.5
 """Seconds between two looks whether logins are refused."""
-REFUSED_S = 5.0
-"""Seconds after a refused login without an answer or another error, after which it counts."""
 ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
@@ -47,14 +45,13 @@ class Topics:
     def __init__(self, settings: ClientSettings) -> None:
         """Raises ConfigurationError for settings that the client does not take."""
         self._settings = settings
-        self._refusal: tuple[float, KafkaError] | None = None
-        """When a login was refused first, and how; None if none was, or something else has happened since."""
+        self._heard = Heard()
         self._admin = self._client()
 
     def _client(self) -> AdminClient:
         known = {name: value for name, value in self._settings.read().items() if name not in _NO_FETCHING}
         try:
-            return AdminClient({**known, "error_cb": self._note})
+            return AdminClient({**known, "error_cb": self._heard.note})
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(f"the client of Kafka refuses its settings: {_words(error)}") from error
 
@@ -78,7 +75,7 @@ class Topics:
             known = self._admin.list_topics(timeout=ANSWER_S).topics
         except KafkaException as error:
             self._check_login("topics")
-            raise exception_in_words(error, "topics") from error
+            raise exception_in_words(error, "topics", self._heard) from error
         return sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
 
     def held(self, ids: Mapping[str, tuple[str, int]], isolation: str) -> dict[str, Held]:
@@ -86,6 +83,7 @@ class Topics:
         partitions = [(topic, number) for topic, (_, count) in ids.items() for number in range(count)]
         firsts = self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()), isolation)
         ends = self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()), isolation)
+        self._heard.answered()  # By the leaders of all partitions.
         return {
             name_of(topic, number): Held(topic_id=ids[topic][0], first=firsts[topic, number], end=ends[topic, number])
             for topic, number in partitions
@@ -109,24 +107,14 @@ class Topics:
 
     def _log_in_again(self) -> None:
         """Read the settings again after a refused login: the file may have the right password now."""
-        if self._refusal is not None:
+        if self._heard.is_refused():
+            self._heard = Heard()
             self._admin = self._client()
-            self._refusal = None
-
-    def _note(self, error: KafkaError) -> None:
-        """Called by `poll` for what belongs to no request, such as a login that was refused."""
-        if error.code() in RIGHTS:
-            self._refusal = self._refusal or (time.monotonic(), error)
-        elif error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._refusal = None
 
     def _check_login(self, what: str) -> None:
-        """Raise PermissionError if logins are refused for a while: a request would only time out. A broker that stops
-        or starts may break off one.
-        """
-        self._admin.poll(0)  # Calls `_note`.
-        if self._refusal is not None and time.monotonic() - self._refusal[0] >= REFUSED_S:
-            raise error_in_words(self._refusal[1], what)
+        """Raise PermissionError if logins are refused for a while."""
+        self._admin.poll(0)  # The client says what it has to say.
+        self._heard.check_login(what)
 
     def _result(self, future: Any, what: str) -> Any:
         """Return the answer of the brokers."""
@@ -136,11 +124,11 @@ class Topics:
                 return future.result(timeout=LOOK_S)
             except KafkaException as error:
                 self._check_login(what)
-                raise exception_in_words(error, what) from error
+                raise exception_in_words(error, what, self._heard) from error
             except FutureTimeoutError:
                 self._check_login(what)
                 if time.monotonic() > deadline:
-                    raise
+                    raise error_in_words(KafkaError(KafkaError._TIMED_OUT), what, self._heard) from None
 
     def commit(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
         """Begin to commit offsets of partitions to a consumer group that no consumer has joined. The result raises
@@ -158,7 +146,7 @@ class Topics:
         try:
             futures = self._admin.list_offsets(asked, isolation_level=ISOLATION[isolation], request_timeout=ANSWER_S)
         except KafkaException as error:
-            raise exception_in_words(error, "offsets") from error
+            raise exception_in_words(error, "offsets", self._heard) from error
         return {
             (one.topic, one.partition): int(self._result(future, name_of(one.topic, one.partition)).offset)
             for one, future in futures.items()
