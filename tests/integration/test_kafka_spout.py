@@ -259,7 +259,7 @@ def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
 def test_the_example_of_the_page_counts(cluster: Cluster, audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/kafka.md: the spout finds the broker of `dev up --kafka`, and the table has the sums."""
     page = (DOCS / "kafka.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block, with_key = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.setenv("TXTOPO_KAFKA", cluster.servers)
     monkeypatch.delenv("KAFKA_CONFIG", raising=False)
     cluster.make("orders", 2)
@@ -267,6 +267,7 @@ def test_the_example_of_the_page_counts(cluster: Cluster, audited: Audited, monk
     cluster.send("orders", [b'{"shop": "a", "price": 0.05}'], 1)
     names: dict[str, Topology] = {}
     exec(block, names)
+    exec(with_key, dict(names))
 
     assert run_batches(audited.dsn, names["topology"]) == 1
     found = select(audited.dsn, "select shop, orders, turnover::text from orders_by_shop order by shop")

@@ -12,9 +12,10 @@ from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import KAFKA_RECORDS_PER_BATCH, KAFKA_WAIT_S, REJECTED_MAX
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError
+from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.kafka.client_settings import ClientSettings, client_settings
-from txtopo.spouts.kafka.message_fields import value_layout
+from txtopo.spouts.kafka.message_fields import check_envelope, key_layout, layout_of, value_fields
 from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
 from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
 from txtopo.topology.components import Position, SpoutContext, Tally
@@ -50,7 +51,9 @@ class KafkaSpout(PartitionedTransactionalSpout):
         *,
         config: str | os.PathLike[str] | None = None,
         servers: str | None = None,
-        value: Literal["json", "string", "bytes"] | Json = "json",
+        value: Literal["json", "string", "bytes", "csv"] | Json | Csv = "json",
+        key: Literal["json", "string", "bytes", "csv"] | Json | Csv | None = None,
+        key_fields: Sequence[str] = (),
         start: Literal["earliest", "latest"] | datetime.datetime | Mapping[int, int] = "earliest",
         kind: Literal["transactional", "opaque"] = "transactional",
         isolation: Literal["read_committed", "read_uncommitted"] = "read_committed",
@@ -60,12 +63,14 @@ class KafkaSpout(PartitionedTransactionalSpout):
         group_id: str | None = None,
         rejected_max: float = REJECTED_MAX,
     ) -> None:
-        """`topics` are names, or a pattern for whole names. `fields` are those of the values; `_key`, `_offset`,
-        `_partition`, `_timestamp`, `_topic` and `_headers` stand around them.
+        """`topics` are names, or a pattern for whole names. `fields` are those of the values, except the ones named in
+        `key_fields`, which stand in the keys; `_key`, `_offset`, `_partition`, `_timestamp`, `_topic` and `_headers`
+        stand around them.
 
         `config` is a properties file of the client (`bootstrap.servers=…`, TLS, passwords) with the same path on every
         host; each process reads it for itself, and nothing of it is in a plan. `servers` is short for a file with
-        `bootstrap.servers` alone. `value` says what a value is: an object of JSON, UTF-8 text or bytes. `start` is
+        `bootstrap.servers` alone. `value` says what a value is: an object of JSON, one record of CSV, UTF-8 text or
+        bytes; `key` says it of a key. `start` is
         where the first batch begins in partitions that are there then; all others are read from their first offset. A
         batch has at most `max_records` offsets, and one that is not full waits for more up to `max_wait_s` seconds.
         An attempt fails if the values that it reads of a partition have more than `max_bytes` bytes (None: any number;
@@ -80,7 +85,9 @@ class KafkaSpout(PartitionedTransactionalSpout):
         self.topics: tuple[str, ...] = () if isinstance(topics, re.Pattern) else _topics(topics)
         self.fields = parse_fields(fields)
         self.settings: ClientSettings = client_settings(servers, config)
-        self._value = value_layout(value, self.fields)
+        check_envelope(self.fields)
+        self._key = key_layout(key, key_fields, self.fields)
+        self._value = layout_of("value", value, value_fields(self.fields, self._key))
         if kind not in ("transactional", "opaque"):
             raise TopologyError(f"KafkaSpout: kind {kind!r} is neither 'transactional' nor 'opaque'")
         self.kind = kind
@@ -127,7 +134,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
 
     def layout(self) -> Mapping[str, Any]:
         """Return what reading depends on, for the plan."""
-        return {"kind": KIND, "value": self._value, "isolation": self.isolation}
+        key = {} if self._key is None else {"key": self._key}
+        return {"kind": KIND, "value": self._value, "isolation": self.isolation, **key}
 
     def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
         from txtopo.spouts.arrow_types import arrow_schema
@@ -171,16 +179,19 @@ class KafkaSpout(PartitionedTransactionalSpout):
         from txtopo.spouts.kafka.reading import read_range
 
         layout = metadata["format"]
-        if set(layout) != {"kind", "value", "isolation"} or layout["value"]["kind"] not in ("json", "string", "bytes"):
+        at = part["partition"]
+        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
+        try:
+            if set(layout) - {"key"} != {"kind", "value", "isolation"}:
+                raise ValueError("other entries")
+            rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"], layout.get("key"))
+        except (KeyError, TypeError, ValueError) as error:
             raise BatchDataError(
                 f"the batch was planned with {layout}, which this release cannot read: use the release that planned it",
                 component="spout",
                 fault="format of the plan unknown",
                 halts=True,
-            )
-        at = part["partition"]
-        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
-        rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"])
+            ) from error
         return rows, read_range(self.settings, name, planned, layout["isolation"], self.max_bytes)
 
     def bytes_of(self, partition: Any, metadata: Any) -> int:
@@ -198,6 +209,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
             "topics": list(self.topics) if self.pattern is None else {"pattern": self.pattern},
             "fields": self.fields.ddl,
             "value": self._value,
+            **({} if self._key is None else {"key": self._key}),
             "start": start.isoformat()
             if isinstance(start, datetime.datetime)
             else start

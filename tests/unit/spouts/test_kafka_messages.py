@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txtopo.audit.readers.kafka_reader import KafkaReader
 from txtopo.core.fields import parse_fields
+from txtopo.errors import TopologyError
+from txtopo.formats import Csv, Json
 from txtopo.spouts.kafka.messages import MessageRows
+from txtopo.spouts.kafka_spout import KafkaSpout
 
 JSON = {"kind": "json", "paths": {}}
+CSV = {"kind": "csv", **Csv(header=False, null_values=["", "NA"]).layout()}
 
 
 @dataclass
@@ -41,13 +50,41 @@ class Fake:
         return self.time
 
 
-def emitted(fields: str, value: dict[str, Any], *messages: Fake) -> tuple[list[tuple[Any, ...]], dict[int, str]]:
-    found, kept = MessageRows("t/3", parse_fields(fields), value).emit(messages)
+def emitted(
+    fields: str, value: dict[str, Any], *messages: Fake, key: dict[str, Any] | None = None
+) -> tuple[list[tuple[Any, ...]], dict[int, str]]:
+    """What the audit reads of them is compared."""
+    found, kept = MessageRows("t/3", parse_fields(fields), value, key).emit(messages)
     assert found.batch is not None
     assert found.batch.num_rows == len(kept)
     assert found.batch.num_rows + len(found.rejects) == len(messages)
     assert all((one.path, one.unit) == ("t/3", "offset") for one in found.rejects)
-    return [tuple(row.values()) for row in found.batch.to_pylist()], {one.line: one.reason for one in found.rejects}
+    rows = [tuple(row.values()) for row in found.batch.to_pylist()]
+    refused = {one.line: one.reason for one in found.rejects}
+    recount(fields, value, key, messages, rows, refused)
+    return rows, refused
+
+
+def recount(
+    fields: str,
+    value: dict[str, Any],
+    key: dict[str, Any] | None,
+    messages: Sequence[Fake],
+    rows: list[tuple[Any, ...]],
+    refused: dict[int, str],
+) -> None:
+    """The audit's reader, with code of its own, has the same rows and refuses the same messages."""
+    layout = {"kind": "kafka", "value": value, "isolation": "read_committed", **({"key": key} if key else {})}
+    reader = KafkaReader(layout, parse_fields(fields))
+    left = iter(rows)
+    for message in messages:
+        read = reader._judged("t", 3, message)
+        row = None if message.at in refused else next(left)
+        if read.is_doubtful():
+            continue
+        assert (read.reason is None) == (row is not None), (message, read.reason, refused.get(message.at))
+        if row is not None:
+            assert tuple(read.values) == row
 
 
 def test_each_kind_of_poison_is_a_rejected_row_of_its_own() -> None:
@@ -111,3 +148,114 @@ def test_messages_are_judged_alone(scraps: list[tuple[bytes | None, bytes | None
     alone = [emitted(fields, JSON, message) for message in messages]
     assert rows == [row for found, _ in alone for row in found]
     assert refused == {at: reason for _, wrong in alone for at, reason in wrong.items()}
+
+
+def test_a_value_is_one_record_of_csv() -> None:
+    """With or without a line end; a text is no two records, and no header is expected."""
+    rows, refused = emitted(
+        "id int, name string, price decimal(5,2), _offset bigint",
+        CSV,
+        Fake(0, b"1,a,1.50"),
+        Fake(1, b'2,"b\n""c""",\r\n'),
+        Fake(2, b"3,d,1\n4,e,2"),
+        Fake(3, b""),
+        Fake(4, b"\n"),
+        Fake(5, None),
+        Fake(6, b"5,NA"),
+        Fake(7, b"5,NA,NA"),
+        Fake(8, b'6,"NA,1'),
+        Fake(9, b"x,y,1"),
+        Fake(10, b'7,"a"b,1'),
+        Fake(11, b"\n8,h,1"),
+        Fake(12, b"9,\xff,1"),
+        Fake(13, b"\xef\xbb\xbf10,h,1"),
+        Fake(14, b"11,\xef\xbb\xbfh,1e400"),
+        Fake(15, b"12,NA,2\n\n"),
+    )
+    assert [row[:2] for row in rows] == [(1, "a"), (2, 'b\n"c"'), (5, None)]
+    assert [row[3] for row in rows] == [0, 1, 7]
+    assert refused[2] == "the value is more than one record of CSV, or text follows a closing quote"
+    assert refused[3] == refused[4] == "the value is empty"
+    assert refused[6] == "2 columns, declared are 3"
+    assert "not closed" in refused[8]
+    assert "'x' is no int" in refused[9]
+    only = {"kind": "csv", **Csv(header=False, columns=3, delimiter=";", decimal=",").layout()}
+    assert emitted("price decimal(5,2)", only, Fake(0, b"1,5;a;b"), Fake(1, b"1.5;a;b"))[0] == [(Decimal("1.50"),)]
+    escaped = {"kind": "csv", **Csv(header=False, escape="\\", quote=None, encoding="latin-1").layout()}
+    rows, refused = emitted(
+        "a string, b string", escaped, Fake(0, b"a\\,b,\xe9"), Fake(1, b"a,b\\"), Fake(2, b"a,b\\\n"), Fake(3, b'"a,b')
+    )
+    assert rows == [("a,b", "é"), ('"a', "b")]
+    assert list(refused) == [1, 2]
+
+
+@given(st.lists(st.text('a1",\n\r\\', max_size=8), min_size=1, max_size=6), st.sampled_from((None, "\\")))
+def test_records_of_csv_are_judged_alone_and_as_the_audit_judges_them(texts: list[str], escape: str | None) -> None:
+    """Whatever stands in a value, it takes nothing from its neighbours."""
+    layout = {"kind": "csv", **Csv(header=False, escape=escape).layout()}
+    messages = [Fake(at, text.encode()) for at, text in enumerate(("1,a", *texts, "1,b"))]
+    rows, refused = emitted("n string, s string", layout, *messages)
+    alone = [emitted("n string, s string", layout, message) for message in messages]
+    assert rows == [row for found, _ in alone for row in found]
+    assert refused == {at: reason for _, wrong in alone for at, reason in wrong.items()}
+    plain = emitted("n string, s string", layout, *(message for message in messages if message.at not in refused))
+    assert plain == (rows, {})
+
+
+def test_fields_of_the_key_stand_next_to_those_of_the_value() -> None:
+    """A message without a key has NULL there, unless that is refused; a key that is none is a rejected row."""
+    key = {**JSON, "fields": ["shop"]}
+    rows, refused = emitted(
+        "id bigint, shop string, _key string",
+        JSON,
+        Fake(0, b'{"id": 1}', b'{"shop": "a"}'),
+        Fake(1, b'{"id": 2}', None),
+        Fake(2, b'{"id": 3}', b"{"),
+        Fake(3, b"{", b'{"shop": "b"}'),
+        Fake(4, None, b'{"shop": "c"}'),
+        Fake(5, b'{"id": 6}', b"{}"),
+        key=key,
+    )
+    assert rows == [(1, "a", '{"shop": "a"}'), (2, None, None), (6, None, "{}")]
+    assert refused[2].startswith("the key is no JSON")
+    assert refused[3].startswith("the value is no JSON")
+    assert refused[4].endswith("(a tombstone)")
+    rows, refused = emitted(
+        "day date, n int not null, v binary",
+        {"kind": "bytes"},
+        Fake(0, b"x", b"2026-11-01,7"),
+        Fake(1, b"y", None),
+        Fake(2, None, b"NA,8"),
+        key={**CSV, "fields": ["day", "n"]},
+    )
+    assert rows == [(date(2026, 11, 1), 7, b"x"), (None, 8, None)]
+    assert refused == {1: "the message has no key, and n is NOT NULL"}
+    rows, _ = emitted("k string", JSON, Fake(0, b"no JSON", b"a"), key={"kind": "string", "fields": ["k"]})
+    assert rows == [("a",)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"value": Csv()}, "value: a record that stands alone has no header line: say Csv(header=False)"),
+        ({"value": Csv(header=False, comment="#")}, "value: a record that stands alone is no comment"),
+        ({"value": Csv(header=False, encoding="utf-16")}, "value: encoding 'utf-16' is only for files"),
+        ({"key": "json"}, "key says how keys are written, and key_fields which"),
+        ({"key_fields": ["a"]}, "key says how keys are written, and key_fields which"),
+        ({"key": "json", "key_fields": "a"}, "key_fields 'a' is not a list"),
+        ({"key": "json", "key_fields": ["c"]}, "key_fields has 'c', which is no declared field"),
+        ({"key": "json", "key_fields": ["a", "a"]}, "or is there twice"),
+        ({"key": "json", "key_fields": ["_key"]}, "key_fields has '_key'"),
+        ({"key": "xml", "key_fields": ["a"]}, "key 'xml' is none of 'string', 'bytes', 'json', 'csv', and no"),
+        ({"key": "string", "key_fields": ["b"]}, "a key of format 'string' is one field of type string, not `b` int"),
+        ({"key": Json(paths={"b": "x"}), "key_fields": ["a"]}, "key: paths has 'b'"),
+    ],
+)
+def test_wrong_formats_are_refused_before_anything_starts(settings: dict[str, Any], words: str) -> None:
+    """Each in words that name it."""
+    with pytest.raises(TopologyError) as refused:
+        KafkaSpout("t", "a string, b int, _key string", **settings)
+    assert words in str(refused.value)
+    good = KafkaSpout("t", "a string, b int", key="csv", key_fields=["a"], value="csv")
+    assert good.layout()["key"] == {"kind": "csv", **Csv(header=False).layout(), "fields": ["a"]}
+    assert good.describe()["key"] == good.layout()["key"]

@@ -305,7 +305,17 @@ def test_a_plan_of_an_unknown_layout_halts() -> None:
 
     spout = KafkaSpout("t", FIELDS, servers="x:1")
     span = {"range": {"topic_id": "a", "start": 0, "end": 1}}
-    for layout in ({**spout.layout(), "key": "json"}, {**spout.layout(), "value": {"kind": "avro"}}):
+    wrong = (
+        {"key": "json"},
+        {"key": {"kind": "json"}},
+        {"key": {"kind": "xml", "fields": []}},
+        {"value": {"kind": "xml"}},
+        {"value": {"kind": "string", "more": 1}},
+        {"value": {"kind": "json", "more": 1}},
+        {"value": {"kind": "csv", "more": 1}},
+        {"more": 1},
+    )
+    for layout in ({**spout.layout(), **one} for one in wrong):
         metadata = {"txid": 1, "format": layout, "schema": FIELDS, "names": ["t/0"], "partitions": [span]}
         with pytest.raises(BatchDataError, match="cannot read") as refused:
             list(spout.emit_part(metadata, {"partition": 0}, Tally()))

@@ -64,6 +64,16 @@ class CsvReader(Reader):
             values, reason = self._parse(record, len(names), indexes)
             yield _CsvRead(record.line, values, reason, record.raw, self, record, len(names), indexes)
 
+    def judged(self, number: int, raw: bytes) -> Read:
+        """Return what a text is that is to be one record, of a layout without a header line. Raises TooLongError."""
+        names = self._columns or []
+        records = list(read_records(iter(raw.splitlines(keepends=True)), self._marks))
+        if len(records) != 1 or raw.removeprefix(records[0].raw) not in (b"", b"\n", b"\r", b"\r\n"):
+            return Read(number, (), "not one record", raw)
+        indexes = [names.index(name) for name in self.fields.names]
+        values, reason = self._parse(records[0], len(names), indexes)
+        return _CsvRead(number, values, reason, raw, self, records[0], len(names), indexes)
+
     def _key(self, name: str) -> str:
         """Return what of a name is compared."""
         name = name.strip(" \t") if self._trim else name

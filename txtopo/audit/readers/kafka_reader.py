@@ -8,14 +8,16 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from txtopo.audit.readers.csv_reader import CsvReader
 from txtopo.audit.readers.json_reader import JsonReader
 from txtopo.audit.readers.reader import Read, check_known
-from txtopo.audit.readers.text_values import cell_of
+from txtopo.audit.readers.text_values import Cell, cell_of
 from txtopo.core.fields import Field, Fields
 from txtopo.core.positions import Unit
 
@@ -56,17 +58,16 @@ class KafkaReader(RangeReader):
     unit = "offset"
 
     def __init__(self, layout: Mapping[str, Any], fields: Fields) -> None:
-        check_known(layout, "kind", "value", "isolation")
+        check_known(layout, "kind", "value", "key", "isolation")
         self._isolation = str(layout["isolation"])
         self._fields = fields
-        self._value = Fields(tuple(field for field in fields.items if field.name not in _AROUND))
-        value = dict(layout["value"])
-        kind = value.pop("kind")
-        if kind not in ("json", "string", "bytes"):
-            raise ValueError(f"values of format {kind!r}")
-        check_known(value, *(("paths",) if kind == "json" else ()))
-        self._json = JsonReader(value, self._value) if kind == "json" and self._value.items else None
-        self._cells = {field.name: cell_of(field, ()) for field in fields.items}
+        key = dict(layout.get("key") or {"kind": "bytes", "fields": []})
+        in_key = key.pop("fields")
+        self._key = _inner(key, Fields(tuple(field for field in fields.items if field.name in in_key)))
+        others = {*_AROUND, *in_key}
+        self._value = _inner(
+            layout["value"], Fields(tuple(field for field in fields.items if field.name not in others))
+        )
 
     def read(self, name: str, planned: Mapping[str, Any]) -> Iterator[Read]:
         topic, _, number = name.rpartition("/")
@@ -78,23 +79,24 @@ class KafkaReader(RangeReader):
 
     def _judged(self, topic: str, number: int, message: Any) -> Read:
         offset, raw = int(message.offset()), message.value() or b""
-        inner: Read | None = None
         values: dict[str, Any] = {}
+        inner: list[Read] = []
         try:
             for field in self._fields.items:
                 if field.name in _AROUND:
                     values[field.name] = self._around(field, topic, number, message)
-                elif self._json is None:
-                    values[field.name] = self._cell(field, message.value())
         except (ValueError, OverflowError) as error:
             return Read(offset, (), str(error), raw)
-        if self._json is not None:
-            if message.value() is None:
+        for part, text in ((self._key, message.key()), (self._value, message.value())):
+            if not part.fields.items:
+                continue
+            if text is None and (part is self._value and part.judged is not None):
                 return Read(offset, (), "no value", raw)
-            inner = self._json.judged(offset, raw)
-            if inner.reason is not None:
-                return _MessageRead(offset, (), inner.reason, raw, inner)
-            values |= zip(self._value.names, inner.values, strict=True)
+            found = part.read(offset, text)
+            inner.append(found)
+            if found.reason is not None:
+                return _MessageRead(offset, (), found.reason, raw, inner)
+            values |= zip(part.fields.names, found.values, strict=True)
         return _MessageRead(offset, [values[name] for name in self._fields.names], None, raw, inner)
 
     def _around(self, field: Field, topic: str, number: int, message: Any) -> Any:
@@ -106,28 +108,70 @@ class KafkaReader(RangeReader):
             case "_topic":
                 return topic
             case "_key":
-                return self._cell(field, message.key())
+                return _cell(field, message.key())
             case "_headers":
                 pairs = [[name, _shown(value)] for name, value in message.headers() or []]
                 return json.dumps(pairs, ensure_ascii=False)
             case _:
                 return _time(field, *message.timestamp())
 
-    def _cell(self, field: Field, text: bytes | None) -> Any:
-        if text is not None:
-            return self._cells[field.name](text, False)
-        if not field.nullable:
-            raise ValueError(f"{field.name} is NULL")
-        return None
+
+@dataclass(frozen=True, slots=True)
+class _Inner:
+    """How the values or keys of messages are read."""
+
+    fields: Fields
+    judged: Callable[[int, bytes], Read] | None
+    """None: the text is the value of its only field."""
+
+    def read(self, offset: int, text: bytes | None) -> Read:
+        """Return the values of a text; without one, all are NULL."""
+        if text is not None and self.judged is not None:
+            return self.judged(offset, text)
+        try:
+            return Read(offset, [_cell(field, text) for field in self.fields.items], None, text or b"")
+        except (ValueError, OverflowError) as error:
+            return Read(offset, (), str(error), text or b"")
+
+
+def _inner(layout: Mapping[str, Any], fields: Fields) -> _Inner:
+    """Return the reader of a layout. Raises KeyError or ValueError for one that is not known completely."""
+    settings = dict(layout)
+    kind = settings.pop("kind")
+    if kind == "json":
+        check_known(settings, "paths")
+        return _Inner(fields, JsonReader(settings, fields).judged if fields.items else None)
+    if kind == "csv":
+        return _Inner(fields, CsvReader(settings, fields).judged if fields.items else None)
+    if kind not in ("string", "bytes"):
+        raise ValueError(f"texts of format {kind!r}")
+    check_known(settings)
+    return _Inner(fields, None)
+
+
+def _cell(field: Field, text: bytes | None) -> Any:
+    """Return the value of a text of the type string or binary. Raises ValueError."""
+    if text is not None:
+        return _text_cell(field)(text, False)
+    if not field.nullable:
+        raise ValueError(f"{field.name} is NULL")
+    return None
+
+
+@lru_cache(maxsize=64)
+def _text_cell(field: Field) -> Cell:
+    return cell_of(field, ())
 
 
 @dataclass(slots=True)
 class _MessageRead(Read):
-    inner: Read | None
+    inner: Sequence[Read]
 
     def is_doubtful(self) -> bool:
-        """Return True if the value of the message is."""
-        return self.inner is not None and self.inner.is_doubtful()
+        """Return True if the key or the value of the message is; of one that does not parse, the part that does not."""
+        if self.reason is not None:
+            return bool(self.inner) and self.inner[-1].is_doubtful()
+        return any(one.is_doubtful() for one in self.inner)
 
 
 def _time(field: Field, kind: int, millis: int) -> datetime.datetime | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, Protocol
 
@@ -14,11 +14,14 @@ from txtopo.core.fields import Fields
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.format import Emitted
+from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.lines.csv_lines import CsvLines
 from txtopo.spouts.formats.lines.json_lines import JsonLines
-from txtopo.spouts.formats.lines.line_pair import judged
+from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted, judged
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
-from txtopo.spouts.kafka.message_fields import envelope_fields, value_fields
+from txtopo.spouts.kafka.message_fields import TEXTS, envelope_fields, key_fields, value_fields
 from txtopo.spouts.kafka.offset_ranges import partition_of_name
 
 TOMBSTONE = "the message has no value (a tombstone)"
@@ -48,50 +51,59 @@ class MessageLike(Protocol):
         """Return the kind of its timestamp, and the milliseconds since 1970."""
 
 
-class MessageRows:
-    """Turns blocks of messages into rows. Depends on the planned fields and the planned layout alone."""
+Judge = Callable[[Sequence[MessageLike]], tuple[pa.RecordBatch, Mapping[int, str]]]
+"""Messages -> rows of some of the fields, and for all other messages, by their index, why they have none."""
 
-    def __init__(self, name: str, fields: Fields, value: Mapping[str, Any]) -> None:
-        """`name` is the partition; `value` is the layout of the values, with its `kind`."""
+
+class MessageRows:
+    """Turns blocks of messages into rows. Depends on the planned fields and the planned layouts alone."""
+
+    def __init__(
+        self, name: str, fields: Fields, value: Mapping[str, Any], key: Mapping[str, Any] | None = None
+    ) -> None:
+        """`name` is the partition; `value` and `key` are the layouts of values and keys, with their `kind`; None: no
+        field stands in the key. Raises KeyError, TypeError or ValueError for a layout that is not known completely.
+        """
         self._name = name
         self._fields = fields
         self._envelope = envelope_fields(fields)
-        self._own = value_fields(fields)
-        self._json = None
-        if value["kind"] == "json" and self._own.items:
-            paths = {field: tuple(path) for field, path in value["paths"].items()}
-            self._json = JsonLines(self._own, paths)
+        self._judges: list[Judge] = [self._around] if self._envelope.items else []
+        if key is not None:
+            inner = dict(key)
+            inner.pop("fields")
+            self._judges.append(_judge("key", inner, key_fields(fields, key), _KEY))
+        own = value_fields(fields, key)
+        judge = _judge("value", value, own, _VALUE)
+        if own.items:
+            self._judges.append(judge)
 
     def emit(self, messages: Sequence[MessageLike]) -> tuple[Emitted, list[MessageLike]]:
         """Return rows and rejects of a block, and the messages of the rows."""
         refused: dict[int, str] = {}
-        values = list(map(_VALUE, messages))
-        if self._json is not None:
-            refused = {at: TOMBSTONE for at, value in enumerate(values) if value is None}
-        if self._envelope.get("_timestamp") is not None:
-            refused.update(dict.fromkeys(_odd_times(messages), "the timestamp is in none of the years 1 to 9999"))
-        kept = [message for at, message in enumerate(messages) if at not in refused] if refused else list(messages)
-        envelope, wrong = _judged(self._envelope, self._columns(kept))
-        self._add(refused, wrong, kept, messages)
-        kept = _without(kept, wrong)
-        if refused:
-            values = list(map(_VALUE, kept))
-        if self._json is None:
-            own, wrong = _judged(self._own, [pa.array(values, pa.binary()) for _ in self._own.items])
-        else:
-            sifted = judged(self._json, values)
-            own, wrong = sifted.batch, {at: _of_message(reason) for at, reason in sifted.refused.items()}
-        self._add(refused, wrong, kept, messages)
-        if wrong:
-            good = pa.array([at for at in range(len(kept)) if at not in wrong], pa.int64())
-            kept = _without(kept, wrong)
-            envelope = envelope.take(good) if self._envelope.items else envelope
-        rejects = [self._reject(messages[at], refused[at]) for at in sorted(refused)]
-        columns = {**_by_name(envelope), **_by_name(own)}
-        batch = pa.RecordBatch.from_arrays(
+        kept, numbers = list(messages), list(range(len(messages)))
+        batches: list[pa.RecordBatch] = []
+        for judge in self._judges:
+            batch, wrong = judge(kept)
+            if wrong:
+                refused.update((numbers[at], reason) for at, reason in wrong.items())
+                good = [at for at in range(len(kept)) if at not in wrong]
+                kept, numbers = [kept[at] for at in good], [numbers[at] for at in good]
+                batches = [one.take(pa.array(good, pa.int64())) for one in batches]
+            batches.append(batch)
+        columns = {name: column for batch in batches for name, column in _by_name(batch).items()}
+        rows = pa.RecordBatch.from_arrays(
             [columns[field.name] for field in self._fields.items], schema=arrow_schema(self._fields)
         )
-        return Emitted(batch=batch, rejects=rejects), kept
+        rejects = [self._reject(messages[at], refused[at]) for at in sorted(refused)]
+        return Emitted(batch=rows, rejects=rejects), kept
+
+    def _around(self, messages: Sequence[MessageLike]) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        """Judge the envelope."""
+        odd = _odd_times(messages) if self._envelope.get("_timestamp") is not None else ()
+        refused = dict.fromkeys(odd, "the timestamp is in none of the years 1 to 9999")
+        good = [at for at in range(len(messages)) if at not in refused]
+        batch, wrong = _judged(self._envelope, self._columns([messages[at] for at in good] if odd else messages))
+        return batch, refused | {good[at]: reason for at, reason in wrong.items()}
 
     def _columns(self, messages: Sequence[MessageLike]) -> list[pa.Array]:
         """Return the columns of the envelope: texts as binary, all others with their type."""
@@ -113,19 +125,6 @@ class MessageRows:
                     found.append(pa.array(list(map(_KEY, messages)), pa.binary()))
         return found
 
-    @staticmethod
-    def _add(
-        refused: dict[int, str],
-        wrong: Mapping[int, str],
-        among: Sequence[MessageLike],
-        messages: Sequence[MessageLike],
-    ) -> None:
-        """Enter reasons for messages of a selection under their places in the block."""
-        if not wrong:
-            return
-        places = {message.offset(): at for at, message in enumerate(messages)}
-        refused.update((places[among[at].offset()], reason) for at, reason in wrong.items())
-
     def _reject(self, message: MessageLike, reason: str) -> RejectedRow:
         raw = message.value() or b""
         return RejectedRow(
@@ -138,9 +137,51 @@ class MessageRows:
         )
 
 
+def _judge(what: str, layout: Mapping[str, Any], fields: Fields, take: Callable[[Any], Any]) -> Judge:
+    """Return what judges values, or keys, of this layout. Raises KeyError, TypeError or ValueError."""
+    kind, settings = layout["kind"], {name: one for name, one in layout.items() if name != "kind"}
+    if kind in TEXTS:
+        if settings:
+            raise ValueError(f"{kind!r} has no settings")
+        return lambda messages: _judged(
+            fields, [pa.array(list(map(take, messages)), pa.binary()) for _ in fields.items]
+        )
+    pair: LinePair
+    if kind == Json.kind:
+        pair = JsonLines(fields, Json(**settings).paths)
+    elif kind == Csv.kind:
+        pair = CsvLines(Csv.of(settings).alone(fields))
+    else:
+        raise ValueError(f"{what}s of format {kind!r}")
+
+    def judge(messages: Sequence[MessageLike]) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+        texts = list(map(take, messages))
+        missing = {at for at, text in enumerate(texts) if text is None}
+        sifted = judged(pair, [text for text in texts if text is not None] if missing else texts)
+        if not missing:
+            return sifted.batch, {at: _of(what, reason) for at, reason in sifted.refused.items()}
+        return _with_missing(what, fields, sifted, missing, len(texts))
+
+    return judge
+
+
+def _with_missing(
+    what: str, fields: Fields, sifted: Sifted, missing: set[int], count: int
+) -> tuple[pa.RecordBatch, Mapping[int, str]]:
+    """Put in what messages without a value or key are: a tombstone is refused; fields of a missing key are NULL."""
+    there = [at for at in range(count) if at not in missing]
+    wrong = {there[at]: _of(what, reason) for at, reason in sifted.refused.items()}
+    if what == "value":
+        return sifted.batch, wrong | dict.fromkeys(missing, TOMBSTONE)
+    needed = [field.name for field in fields.items if not field.nullable]
+    if needed:
+        return sifted.batch, wrong | dict.fromkeys(missing, f"the message has no key, and {needed[0]} is NOT NULL")
+    rows = iter(range(sifted.batch.num_rows))
+    order = [None if at in missing else next(rows) for at in range(count) if at not in wrong]
+    return sifted.batch.take(pa.array(order, pa.int64())), wrong
+
+
 def _judged(fields: Fields, columns: Sequence[pa.Array]) -> tuple[pa.RecordBatch, dict[int, str]]:
-    if not fields.items:
-        return pa.RecordBatch.from_arrays([], schema=pa.schema([])), {}
     batch = whole_batch(fields, columns)
     return (batch, {}) if batch is not None else sifted_batch(fields, columns)
 
@@ -149,13 +190,9 @@ def _by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
-def _without(messages: list[MessageLike], wrong: Mapping[int, str]) -> list[MessageLike]:
-    return [message for at, message in enumerate(messages) if at not in wrong] if wrong else messages
-
-
-def _of_message(reason: str) -> str:
-    """Return the reason of a line for a value."""
-    return f"the value{reason.removeprefix('the line')}" if reason.startswith("the line") else reason
+def _of(what: str, reason: str) -> str:
+    """Return the reason of a line for a value or key."""
+    return f"the {what}{reason.removeprefix('the line')}" if reason.startswith("the line") else reason
 
 
 def _odd_times(messages: Sequence[MessageLike]) -> list[int]:

@@ -164,11 +164,20 @@ def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = (), dialect
             raws.append(b"".join(lines[first:behind]))
             numbers.append(first)
         done = behind
-    parsed = raws
-    if dialect is not None and dialect.escape is not None:
-        parsed = list(map(_rewriter(dialect).rewritten, raws))
-        differs = True
+    parsed = raws if dialect is None else _parsed(raws, dialect)
+    differs = differs or parsed is not raws
     return Records(raws=raws, parsed=parsed, lines=numbers, lines_count=len(lines), differs=differs)
+
+
+def records_of(raws: list[bytes], dialect: Dialect) -> Records:
+    """Return texts that are known to be one record each, with their line ends."""
+    parsed = _parsed(raws, dialect)
+    return Records(raws=raws, parsed=parsed, lines=range(len(raws)), lines_count=len(raws), differs=parsed is not raws)
+
+
+def _parsed(raws: list[bytes], dialect: Dialect) -> list[bytes]:
+    """Return records as the parser receives them."""
+    return raws if dialect.escape is None else list(map(_rewriter(dialect).rewritten, raws))
 
 
 def values_of(record: bytes, dialect: Dialect) -> list[bytes]:
