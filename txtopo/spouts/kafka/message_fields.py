@@ -31,13 +31,13 @@ def envelope_fields(fields: Fields) -> Fields:
 
 
 def key_fields(fields: Fields, key: Mapping[str, Any] | None) -> Fields:
-    """Return the declared fields that stand in the key, by the layout of keys."""
+    """Return the declared fields of the key, by the layout of keys."""
     names = () if key is None else key["fields"]
     return Fields(tuple(field for field in fields.items if field.name in names))
 
 
 def value_fields(fields: Fields, key: Mapping[str, Any] | None) -> Fields:
-    """Return the declared fields that stand in the value, by the layout of keys."""
+    """Return the declared fields of the value, by the layout of keys."""
     others = {*ENVELOPE, *(() if key is None else key["fields"])}
     return Fields(tuple(field for field in fields.items if field.name not in others))
 
@@ -52,12 +52,12 @@ def check_envelope(fields: Fields) -> None:
 
 
 def key_layout(key: str | Json | Csv | None, names: Sequence[str], fields: Fields) -> dict[str, Any] | None:
-    """Return the layout of the keys for the plan; None if no declared field stands in them. Raises TopologyError."""
+    """Return the layout of the keys for the plan; None if no declared field belongs to them. Raises TopologyError."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TopologyError(f"KafkaSpout: key_fields {names!r} is not a list of declared fields")
     if (key is None) != (not names):
         raise TopologyError(
-            "KafkaSpout: key says how keys are written, and key_fields which fields stand in them: both"
+            "KafkaSpout: key says how keys are written, and key_fields which fields belong to them: both"
         )
     if key is None:
         return None

@@ -62,7 +62,7 @@ class MessageRows:
         self, name: str, fields: Fields, value: Mapping[str, Any], key: Mapping[str, Any] | None = None
     ) -> None:
         """`name` is the partition; `value` and `key` are the layouts of values and keys, with their `kind`; None: no
-        field stands in the key. Raises KeyError, TypeError or ValueError for a layout that is not known completely.
+        field belongs to the key. Raises KeyError, TypeError or ValueError for a layout that is not known completely.
         """
         self._name = name
         self._fields = fields
