@@ -14,15 +14,18 @@ import pytest
 
 from tests.contracts.append_contract import any_row, appended, visits
 from tests.contracts.backfill_contract import ADDED
-from tests.contracts.ledger_driver import ROWS, Driver, Row, committer, lead_on, listen, result_of, table_of
+from tests.contracts.ledger_driver import ROWS, TOPOLOGY, Driver, Row, committer, lead_on, listen, result_of, table_of
 from tests.contracts.test_committer import MemoryTables, PostgresTables
 from tests.contracts.upsert_contract import any_order, ordered, orders
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import fresh_database
 from txtopo import ReplaceCommitter
-from txtopo.committers.postgres import staged_rows
+from txtopo.audit.staging_tables import find_left
+from txtopo.committers.postgres import append_rows, staged_rows, time_limits
+from txtopo.committers.postgres.connect import make_engine
 from txtopo.core import crash_points
 from txtopo.core.crash_points import CrashPoint
+from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Plan
 from txtopo.core.values import (
     Aborted,
@@ -71,8 +74,8 @@ def staged_result(table: StagingTable, rows: Sequence[Row], *parts: StagedPart) 
 
 def _visits(chance: random.Random) -> Stored:
     rows = [any_row(chance) for _ in range(80)]
-    nan = [(*row[:9], float("nan"), *row[10:]) for row in rows[:9]]
-    return visits(), appended([*rows, *nan]), "public.visits"
+    floats = [(*row[:9], value, *row[10:]) for row in rows[:9] for value in (0.0, -0.0, float("nan"))]
+    return visits(), appended([*rows, *floats]), "public.visits"
 
 
 def _orders(chance: random.Random) -> Stored:
@@ -412,6 +415,54 @@ class TestPostgresStaging(StagingContract):
     def crash(self) -> None:
         for name in self.tables():
             self.world.query(f'truncate txtopo_staging."{name}"')
+
+    def test_an_audit_names_the_tables_that_no_open_attempt_needs(self) -> None:
+        """Of batches in the ledger, and of former leaders; never those of another topology."""
+        driver = lead_on(self.world)
+        staging = staging_of(driver, self.place)
+        first, second = (staging.create(TransactionAttempt(txid, 0), driver.committers[0]).name for txid in (1, 2))
+        epoch = driver.lead.epoch
+        engine = make_engine(self.place.dsn, "audit")
+        with engine.connect() as connection:
+            assert list(find_left(connection, TOPOLOGY, epoch, 0)) == []
+            assert list(find_left(connection, TOPOLOGY, epoch, 1)) == [f"txtopo_staging.{first}"]
+            both = [f"txtopo_staging.{name}" for name in sorted((first, second))]
+            assert list(find_left(connection, TOPOLOGY, epoch + 1, 0)) == both
+            assert list(find_left(connection, "other", epoch + 1, 9)) == []
+        engine.dispose()
+
+    def test_statements_over_all_rows_of_a_large_batch_may_take_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """As long as pieces of them may take together, and so may the redo of it; then the limit is as before."""
+        monkeypatch.setattr(time_limits, "ROWS_PER_LIMIT", 10)
+        component, result, _ = KINDS["append"](random.Random(4711))
+        driver = lead_on(self.world, component)
+        staging = staging_of(driver, self.place)
+        limits: list[str] = []
+        monkeypatch.setattr(append_rows, "insert_rows", self._noting(limits, append_rows.insert_rows))
+        table = staging.create(TransactionAttempt(1, 0), component)
+        large = driver.commit(driver.ready(1), results=(in_parts(table, result),))
+        again = staging.create(TransactionAttempt(2, 0), component)
+        small = replace(result, rows=result.rows.slice(0, 3), arrived=3, row_count=3)
+        redo = driver.commit(driver.redo(2, redo_of=1), results=(in_parts(again, small),))
+
+        assert isinstance(large, Committed) and isinstance(redo, Committed)
+        minutes = -(-result.row_count // 10)
+        assert limits == [f"{minutes}min", f"{minutes}min"]
+
+    @staticmethod
+    def _noting(limits: list[str], insert: Callable[..., None]) -> Callable[..., None]:
+        def noted(connection: Any, *given: Any) -> None:
+            limits.append(connection.exec_driver_sql("show statement_timeout").scalar_one())
+            insert(connection, *given)
+
+        return noted
+
+    def test_texts_are_numbered_by_their_bytes_whatever_the_database_compares_by(self) -> None:
+        """As the driver does."""
+        assert list(staged_rows._order(parse_fields("who string, n int"))) == [
+            's."who" collate pg_catalog."C"',
+            's."n"',
+        ]
 
     def test_many_rows_are_merged_piece_by_piece(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each row is in one piece, whatever the number of blocks and pieces, with rows of other attempts between."""

@@ -42,10 +42,11 @@ def peak_mib(driver: DriverProcess) -> int:
 @contextmanager
 def another(world: World, server: LocalPostgres, template: str) -> Iterator[World]:
     """The same with another database and folder, below the same root."""
-    folder = world.folder.with_name("many")
+    folder, logs = world.folder.with_name("many"), world.folder.with_name("logs")
     folder.mkdir()
+    logs.mkdir()
     with fresh_database(server, template) as dsn:
-        made = World(dsn, f"{world.zookeeper}/many", folder, folder)
+        made = World(dsn, f"{world.zookeeper}/many", folder, logs)
         yield made
         made.close()
 
