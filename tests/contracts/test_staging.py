@@ -438,7 +438,7 @@ class TestPostgresStaging(StagingContract):
         driver = lead_on(self.world, component)
         staging = staging_of(driver, self.place)
         limits: list[str] = []
-        monkeypatch.setattr(append_rows, "insert_rows", self._noting(limits, append_rows.insert_rows))
+        monkeypatch.setattr(append_rows, "insert_rows", self._noting(limits, staged_rows.insert_rows))
         table = staging.create(TransactionAttempt(1, 0), component)
         large = driver.commit(driver.ready(1), results=(in_parts(table, result),))
         again = staging.create(TransactionAttempt(2, 0), component)
