@@ -98,7 +98,7 @@ class PostgresAppend:
             "first": plan.txid,
             "last": plan.txid,
             "committer": self.component.name,
-            "redo_of": applying.reverses,
+            "reverses": applying.reverses,
         }
         try:
             removed, origin = self._begin(applying, values)
@@ -162,7 +162,7 @@ class PostgresAppend:
         for text in prepared.texts:
             self._rows.send(connection, BytesIO(text))
         values = {"topology": topology, "first": min(results), "last": max(results), "committer": self.component.name}
-        self._end(connection, {**values, "redo_of": None})
+        self._end(connection, {**values, "reverses": None})
         return self._rows.record(connection, topology, results)
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
@@ -199,6 +199,6 @@ def check_deferred(connection: Connection, schema: str, table: str) -> None:
 
 
 def _removal(shape: RowShape) -> str:
-    return f"""with gone as (delete from {shape.target} where txid = %(redo_of)s returning 1)
+    return f"""with gone as (delete from {shape.target} where txid = %(reverses)s returning 1)
 select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
-  o.committer) = (%(topology)s, %(redo_of)s, %(committer)s))"""
+  o.committer) = (%(topology)s, %(reverses)s, %(committer)s))"""

@@ -107,7 +107,7 @@ class PostgresCount:
         try:
             reversed_rows = 0
             if redo_of is not None:
-                values = {"topology": plan.topology, "txid": plan.txid, "redo_of": redo_of}
+                values = {"topology": plan.topology, "txid": plan.txid, "reverses": redo_of}
                 with time_for(applying.connection, rows_before(applying, self.component.name)):
                     reversed_rows = reverse_batch(applying.connection, self.component, self._shape, values, held)
                 held = None

@@ -26,15 +26,15 @@ def reverse_batch(
     values: dict[str, Any],
     held: Held | None,
 ) -> int:
-    """Reverse the rows that batch `redo_of` contributed, as part of batch `txid`. Returns their number. `values` has
-    `redo_of`, `txid` and `topology`.
+    """Reverse the rows that batch `reverses` contributed, as part of batch `txid`. Returns their number. `values` has
+    `reverses`, `txid` and `topology`: not `redo_of`, which a backfill may have contributed in place of.
 
     `held` is a delayed statement, which is sent first, in the same round trip. Raises BatchDataError if rows are
     missing: the numbers would not add up.
     """
     sent = joined(held, _reversal(shape), {**values, "committer": committer.name})
     reversed_rows, lacking, expected, tables, rows, *again = connection.exec_driver_sql(*sent).one()
-    check_reversed(committer.name, values["redo_of"], reversed_rows, lacking, expected)
+    check_reversed(committer.name, values["reverses"], reversed_rows, lacking, expected)
     if rows:
         removed = connection.exec_driver_sql(_removal(shape), {"tables": tables, "rows": rows}).rowcount
         if removed != len(rows):
@@ -73,7 +73,7 @@ h (row_table, row_id) as (
        (select array_agg(row_id::text order by row_id) from h)"""
     return f"""with c as (
   insert into {shape.contributions} (txid, reverses, {names})
-  select %(txid)s, %(redo_of)s, {negated} from {shape.contributions} where txid = %(redo_of)s and reverses is null
+  select %(txid)s, %(reverses)s, {negated} from {shape.contributions} where txid = %(reverses)s and reverses is null
   returning {names}),
 t (row_table, row_id, weight, key{named}) as (
   insert into {shape.target} as t ({names}) select {names} from c order by {keys} on conflict ({keys}) do update set
@@ -81,7 +81,7 @@ t (row_table, row_id, weight, key{named}) as (
   returning t.tableoid, t.ctid, t.{weight}, {key_of(shape, "t")}{returned}){again if named else ""}
 select (select count(*) from c), (select count(*) from t where weight < 0),
        (select results from txtopo.committer_count o where (o.topology, o.txid, o.committer) = (%(topology)s,
-       %(redo_of)s, %(committer)s)),
+       %(reverses)s, %(committer)s)),
        (select array_agg(row_table::bigint order by row_id) from t where weight = 0),
        (select array_agg(row_id::text order by row_id) from t where weight = 0){places if named else ""}"""
 

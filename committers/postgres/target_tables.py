@@ -70,6 +70,8 @@ class Table:
     append_only: bool = False
     computed: tuple[Computed, ...] = ()
     """Further columns."""
+    index: tuple[Column, ...] = ()
+    """Columns of a further index, by which rows are found; none: there is none."""
 
 
 def tables_of(shape: TableShape) -> tuple[Table, ...]:
@@ -78,7 +80,9 @@ def tables_of(shape: TableShape) -> tuple[Table, ...]:
     if shape.contribution_table is None:
         return (target,)
     added = (Column("txid", "bigint", False), Column("reverses", "bigint", True))
-    return target, Table(shape.contribution_table, (*added, *shape.columns), (*added, *shape.keys), append_only=True)
+    index = shape.keys if shape.refolded else ()  # a redo looks for what is left of a key
+    columns, unique = (*added, *shape.columns), (*added, *shape.keys)
+    return target, Table(shape.contribution_table, columns, unique, append_only=True, index=index)
 
 
 def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
@@ -88,12 +92,13 @@ def ddl_of(schema: str, table: Table) -> tuple[str, ...]:
 
 
 def _created(schema: str, table: Table) -> tuple[str, ...]:
-    create = create_table(schema, table)
-    if not table.append_only:
-        return (create,)
     name = f"{unescaped(schema)}.{unescaped(table.name)}"
+    columns = ", ".join(unescaped(column.name) for column in table.index)
+    create = (create_table(schema, table), *((f"create index on {name} ({columns})",) if columns else ()))
+    if not table.append_only:
+        return create
     return (
-        create,
+        *create,
         f"create trigger frozen before update or delete on {name} for each row execute function txtopo.frozen()",
         f"create trigger kept_whole before truncate on {name} for each statement execute function txtopo.frozen()",
     )

@@ -16,19 +16,25 @@ from txtopo.committers.sql_names import quoted, unescaped
 from txtopo.errors import Halted
 from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS
 
+_TRIAL = "txtopo_trial"
+"""Of a view that exists while two definitions are compared."""
+
 
 def views_of(shape: TableShape) -> Sequence[str]:
     """Return the statements that create the views."""
-    return [ddl for _, _, ddl in _views(shape)]
+    return [_ddl(shape, view, made) for view, _, made in _views(shape)]
 
 
 def prepare_views(connection: Connection, shape: TableShape) -> None:
-    """Create each view that is missing; the tables are there. Raises Halted if there is something else of its name."""
-    for view, names, ddl in _views(shape):
+    """Create each view that is missing; the tables are there. Raises Halted if there is something else of its name, or
+    a view that is defined in another way.
+    """
+    for view, names, made in _views(shape):
+        ddl = _ddl(shape, view, made)
         found = run(connection, "list_columns", schema=shape.schema, table=view).all()
         if not found:
             connection.exec_driver_sql(ddl.replace("%", "%%"), {})
-        elif found[0][3] != "v" or {row[0] for row in found} != names:
+        elif found[0][3] != "v" or {row[0] for row in found} != names or not _is_made_so(connection, shape, view, made):
             raise Halted(
                 f"{shape.schema}.{view} is not the view on {shape.schema}.{shape.table}; txtopo would create it as: "
                 f"{ddl}",
@@ -36,8 +42,33 @@ def prepare_views(connection: Connection, shape: TableShape) -> None:
             )
 
 
+def _is_made_so(connection: Connection, shape: TableShape, view: str, made: str) -> bool:
+    """Return True if the server spells the definition of a view as that of another one which is made now, and removed
+    again: how it spells something differs from release to release, and once more if a view was restored from a dump.
+    Also True if this role may not make one.
+    """
+    values = {"view": _table(shape, view)}
+    definition = "select pg_catalog.pg_get_viewdef(pg_catalog.to_regclass(%(view)s))"
+    may = "pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMP')"
+    there, may_try = connection.exec_driver_sql(f"{definition}, {may}", values).one()
+    if not may_try:
+        return True
+    connection.exec_driver_sql("savepoint made", {})
+    spelled = [made]
+    for _ in ("made", "restored"):
+        trial = f"create or replace temporary view {_TRIAL} as {spelled[-1]}"
+        connection.exec_driver_sql(trial.replace("%", "%%"), {})
+        spelled.append(connection.exec_driver_sql(definition, {"view": f"pg_temp.{_TRIAL}"}).scalar_one())
+    connection.exec_driver_sql("rollback to savepoint made", {})
+    return there in spelled[1:]
+
+
+def _ddl(shape: TableShape, view: str, made: str) -> str:
+    return f"create view {_table(shape, view)} as {made}"
+
+
 def _views(shape: TableShape) -> list[tuple[str, set[str], str]]:
-    """Return name, columns and statement of each view, in the order in which they are created."""
+    """Return name, columns and query of each view, in the order in which they are created."""
     found = []
     names = {column.name for column in shape.columns} | {one.name for one in shape.computed}
     if shape.sliding is not None:
@@ -71,7 +102,7 @@ def _windows(shape: TableShape, sliding: Sliding) -> str:
     keys = ", ".join(f"t.{unescaped(name)}" for name in _presented(shape))
     source = _in_windows(shape, sliding, shape.table, [column.name for column in shape.numbers])
     made = f"select {keys}, {numbers} from {source} t group by {keys}"
-    return f"create view {_table(shape, sliding.view)} as select v.*{computed} from ({made}) v"
+    return f"select v.*{computed} from ({made}) v"
 
 
 def _in_windows(shape: TableShape, sliding: Sliding, table: str, columns: Sequence[str]) -> str:
@@ -95,7 +126,7 @@ def _sessions(shape: TableShape, sessions: SessionsView) -> str:
         f"select {keys}, max(t.{last}) + {_gap(sessions)} as {end}, {_totals(shape, 't.')} from "
         f"{_in_sessions(shape, sessions)} t group by {keys}"
     )
-    return f"create view {_table(shape, sessions.view)} as select v.*{computed} from ({made}) v"
+    return f"select v.*{computed} from ({made}) v"
 
 
 def _in_sessions(shape: TableShape, sessions: SessionsView) -> str:
@@ -175,10 +206,7 @@ def _distinct(shape: TableShape) -> str:
         value, source = _counted_values(shape, one, keys)
         counted = ", ".join(value if at == place else "0" for place in places)
         branches.append(f"select 1, {keys}, {nothing}, {counted} from {source} group by {keys}")
-    return (
-        f"create view {_table(shape, shape.table + DISTINCT_SUFFIX)} as select {keys}, {numbers}, {counts} from "
-        f"({' union all '.join(branches)}) parts group by {keys}"
-    )
+    return f"select {keys}, {numbers}, {counts} from ({' union all '.join(branches)}) parts group by {keys}"
 
 
 def _counted_values(shape: TableShape, one: Distinct, keys: str) -> tuple[str, str]:

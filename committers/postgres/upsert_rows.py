@@ -111,8 +111,8 @@ class PostgresUpsert(PostgresAppend):
 
     def _end(self, connection: Connection, values: dict[str, Any]) -> int:
         removed, expected = connection.exec_driver_sql(self._fold, values).one()
-        if values["redo_of"] is not None:
-            check_reversed(self.component.name, values["redo_of"], removed, 0, expected)
+        if values["reverses"] is not None:
+            check_reversed(self.component.name, values["reverses"], removed, 0, expected)
         return int(removed)
 
 
@@ -134,8 +134,10 @@ def _fold(shape: UpsertShape) -> str:
     others = [column for column in shape.columns if column not in shape.unique]
     sets = ", ".join(f"{quoted(column.name)} = excluded.{quoted(column.name)}" for column in others)
     changed = f"update set {sets}" if others and not shape.whole else "nothing"
-    log = f"from k join {shape.log.target} l on {_same(shape.keys, 'l', 'k')} where l.txid is distinct from %(redo_of)s"
-    return f"""with gone as (delete from {shape.log.target} where txid = %(redo_of)s returning {keys}),
+    log = (
+        f"from k join {shape.log.target} l on {_same(shape.keys, 'l', 'k')} where l.txid is distinct from %(reverses)s"
+    )
+    return f"""with gone as (delete from {shape.log.target} where txid = %(reverses)s returning {keys}),
 k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid between %(first)s and
   %(last)s),
 w as materialized ({_of_last_batch(shape, log) if shape.whole else _last(shape, log)}),
@@ -145,7 +147,7 @@ d as (delete from {shape.target} t using k where {_same(shape.keys, "t", "k")}
 u as (insert into {shape.target} as t ({names}) select {names} from p order by {unique}
   on conflict ({unique}) do {changed})
 select (select count(*) from gone), (select results from txtopo.committer_count o where (o.topology, o.txid,
-  o.committer) = (%(topology)s, %(redo_of)s::bigint, %(committer)s))"""
+  o.committer) = (%(topology)s, %(reverses)s::bigint, %(committer)s))"""
 
 
 def _last(shape: UpsertShape, log: str) -> str:

@@ -87,6 +87,36 @@ where c.reverses is null and c.txid between %(first)s and %(last)s and c.txid <>
 group by h.place"""
 
 
+def left_of_keys(shape: TableShape, nulls: Sequence[bool]) -> str:
+    """Return the statement that gives the same for the rows of the target with these places whose keys are NULL where
+    `nulls` says so, from the contributions to their keys alone: by an index on the keys, which serves `=` and `is
+    null`, but not `is not distinct from`. `before` is added to the number of the place.
+    """
+    pairs = list(zip(shape.keys, nulls, strict=True))
+    same = [
+        f"c.{quoted(key.name)} is null" if is_null else f"c.{quoted(key.name)} = {_plainly(key)}"
+        for key, is_null in pairs
+    ]
+    these = [f"t.{quoted(key.name)} is {'' if is_null else 'not '}null" for key, is_null in pairs]
+    values = ", ".join(f"v{at}" for at in range(len(shape.refolded)))
+    totals = ", ".join(total(column, "c.") for column in shape.refolded)
+    return f"""select u.place + %(before)s, {values}
+from {shape.target} t join unnest(%(tables)s::bigint[], %(rows)s::text[]) with ordinality as u (row_table, row_id,
+  place) on t.ctid = u.row_id::tid and t.tableoid = u.row_table::oid
+cross join lateral (
+  select count(*), {totals} from {shape.contributions} c
+  where {" and ".join(same)} and c.reverses is null and c.txid <> all(%(gone)s::bigint[])) x (number, {values})
+where x.number > 0 and {" and ".join(these)}"""
+
+
+def _plainly(key: Column) -> str:
+    """Return the value of a key of the target as an index of the contributions has it, whatever the collation of the
+    target.
+    """
+    value = f"t.{quoted(key.name)}"
+    return f'{value}::text collate "default"' if key.type == "text" else value
+
+
 def reversed_before(shape: TableShape) -> str:
     """Return the query for the batches whose contributions were reversed: by batch `txid`, or by one that recorded
     so.

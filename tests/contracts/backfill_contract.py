@@ -28,11 +28,13 @@ from txtopo.errors import Halted
 ADDED = committer("added", "added_count")
 
 
-def added_to(world: LedgerWorld, *batches: list[Row]) -> Driver:
-    """A driver whose topology has two committers; the batches were committed with the first alone."""
+def added_to(world: LedgerWorld, *batches: list[Row], first: bool = False) -> Driver:
+    """A driver whose topology has two committers, the added one `first` or last; the batches were committed with the
+    other one alone.
+    """
     before = lead_on(world)
     committed(before, *batches)
-    driver = lead_on(world, committer(), ADDED)
+    driver = lead_on(world, *((ADDED, committer()) if first else (committer(), ADDED)))
     driver.digests = dict(before.digests)
     return driver
 
@@ -103,9 +105,12 @@ class BackfillContract:
         assert world.ledger_row(3) == ("quarantined", "already redone as batch 2", None, None)
         assert world.rows("added_count") == world.rows("flights_count") == total(OTHER)
 
-    def test_a_redo_removes_what_the_backfill_brought(self, world: LedgerWorld) -> None:
-        """And the redo of that redo what it brought itself: of each committer, what it holds."""
-        driver = added_to(world, ROWS, OTHER)
+    @pytest.mark.parametrize("first", [False, True], ids=["added last", "added first"])
+    def test_a_redo_removes_what_the_backfill_brought(self, world: LedgerWorld, first: bool) -> None:
+        """And the redo of that redo what it brought itself: of each committer, what it holds. The first committer in
+        the order sends the ledger row with its own statement.
+        """
+        driver = added_to(world, ROWS, OTHER, first=first)
         backfill(driver, 3, 1)
 
         outcome = driver.commit(driver.redo(4, 1), ROWS[:1])

@@ -24,7 +24,7 @@ from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
 from txtopo.committers.postgres import refold
 from txtopo.committers.protocol.count_tables import shape_of
-from txtopo.committers.protocol.folds import left
+from txtopo.committers.protocol.folds import left, left_of_keys
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Committed, CommitterResult
 from txtopo.errors import Halted
@@ -34,6 +34,10 @@ from txtopo.topology.components import CommitterComponent, Subscription
 from txtopo.tuples.storable_keys import check_keys, text_bytes_max
 
 __all__ = ["listen", "one_database"]
+
+
+ADDED = [column.name for column in shape_of(sales()).numbers[1:] if column.fold == "add"]
+"""Columns of the table of sales that may not be NULL, besides the count."""
 
 
 class MemoryTables(MemoryWorld):
@@ -83,10 +87,19 @@ class PostgresTables(PostgresWorld):
         engine = sqlalchemy.create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(self._dsn))
         try:
             with engine.connect() as connection:
-                check_target(findings, connection, tables.ordered(self.columns(f"{TABLE}_contribution")))
+                check_target(findings, connection, tables.ordered(self.columns(f"{TABLE}_contribution")), ())
         finally:
             engine.dispose()
         return [one.message for one in findings.findings()]
+
+
+def keys_index(world: PostgresTables) -> str:
+    """Name of the index by which contributions to a key are found."""
+    [(name,)] = world.query(
+        f"select indexrelid::regclass::text from pg_index where indrelid = '{TABLE}_contribution'::regclass and not "
+        "indisunique"
+    )
+    return str(name)
 
 
 class TestMemoryCommitters(CommitterContract, AppendContract, UpsertContract):
@@ -205,7 +218,9 @@ class TestPostgresCommitters(CommitterContract, AppendContract, UpsertContract):
     def test_a_minimum_is_recomputed_in_parts_that_no_statement_limit_ends(
         self, world: PostgresTables, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Each statement reads some batches only; what was adopted, and batches without contributions, are in one."""
+        """Each statement reads some batches only; what was adopted, and batches without contributions, are in one. So
+        where the table was made without the index on the keys.
+        """
         asked: list[tuple[int, int]] = []
         parts = refold._parts
 
@@ -218,6 +233,7 @@ class TestPostgresCommitters(CommitterContract, AppendContract, UpsertContract):
         monkeypatch.setattr(refold, "_parts", noted)
         component = sales()
         history = History(lead_on(world, component), component, random.Random(5))
+        world.query(f"drop index {keys_index(world)}")
         longest = 0
         for _ in range(40):
             history.step()
@@ -228,3 +244,29 @@ class TestPostgresCommitters(CommitterContract, AppendContract, UpsertContract):
                 longest = max(len(asked), longest)
             asked.clear()
         assert longest > 5
+
+    def test_a_minimum_is_recomputed_from_the_contributions_to_its_key_alone(
+        self, world: PostgresTables, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By an index, key by key, also keys with NULL: a redo of a batch does not read what other keys have."""
+        monkeypatch.setattr(refold, "KEYS_MAX", 2)
+        monkeypatch.setattr(refold, "left", lambda shape: pytest.fail("reads all contributions"))
+        component = sales()
+        history = History(lead_on(world, component), component, random.Random(5))
+        for _ in range(40):
+            history.step()
+            assert rows_of(world, component) == history.expected(), f"batch {history.txid}"
+        index = keys_index(world)
+        [(columns,)] = world.query(f"select pg_get_indexdef('{index}'::regclass)")
+        assert columns.endswith("(shop, day)")
+        world.query(
+            f"set session_replication_role = replica; insert into {TABLE}_contribution (txid, shop, day, count, "
+            f"{', '.join(ADDED)}) select n, 'shop ' || n, date '2026-01-01' + n, 1, {', '.join('0' for _ in ADDED)} "
+            "from generate_series(1000, 21000) n; set session_replication_role = origin; "
+            f"analyze {TABLE}_contribution"
+        )
+        values = {"tables": "'{1}'", "rows": "'{\"(0,1)\"}'", "before": "0", "gone": "'{3}'"}
+        for nulls in ([False, False], [True, False]):
+            asked = f"explain {left_of_keys(shape_of(component), nulls) % values}"
+            plan = "\n".join(row[0] for row in world.query(asked))
+            assert index in plan and f"Seq Scan on {TABLE.split('.')[-1]}_contribution" not in plan, plan

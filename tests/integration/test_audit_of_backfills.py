@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.kit.applications import orders_topology
 from tests.kit.audited import Leader, run_batches, select
 from tests.kit.audits import Audited, findings
 from tests.kit.orders import write_orders
+from txtopo.cli import main
 from txtopo.committers.append_committer import AppendCommitter
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.topology.components import Topology
@@ -48,6 +50,28 @@ def audited(
         assert [leader.backfill(txid, "log") for txid in (1, 2)] == [8, 9]
         assert leader.redo(2) == 10
     return Audited(database, folder, capsys)
+
+
+def test_the_reading_commands_name_what_a_backfill_counts(audited: Audited, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both the backfill and the batch that it counts; a row says which batch its contribution is of."""
+
+    def said(*arguments: str) -> str:
+        assert main(list(arguments)) == 0
+        return capsys.readouterr().out
+
+    assert "1 into by_shop" in said("batches", "orders", "5")
+    listed = json.loads(said("batches", "orders", "4..6", "--json"))["batches"]
+    assert [(one["backfills"], one["committer"]) for one in listed] == [(2, "by_shop"), (1, "by_shop"), (None, None)]
+    batch = said("show", "orders", "1")
+    assert "counted   into committer by_shop by batch 5, committed" in batch
+    assert "counted   into committer log by batch 8, committed" in batch
+    assert "backfills batch 1, into committer by_shop" in said("show", "orders", "5")
+    events = said("events", "orders", "1").splitlines()
+    filled = [line for line in events if "counts batch 1 into committer " in line]
+    assert [line.split(" committer ")[1].split(";")[0] for line in filled] == ["by_shop", "log"]
+    shop = select(audited.dsn, "select shop from shop_totals where shop is not null order by shop limit 1")[0][0]
+    trace = said("trace", "orders", "--table", "shop_totals", "--key", f"shop={shop}")
+    assert "backfills 1" in trace and "backfills 3" in trace and "MATCH" in trace
 
 
 def test_what_was_filled_matches_and_each_fault_is_found(audited: Audited) -> None:

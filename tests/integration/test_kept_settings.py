@@ -19,7 +19,7 @@ from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.values import Failed, Processed
 from txtopo.errors import BatchDataError
 from txtopo.spark.executor import SparkExecutor
-from txtopo.spark.frames import aggregate, arrived_rows
+from txtopo.spark.frames import aggregate
 from txtopo.spark.frames.aggregate import count_frame
 from txtopo.spark.jobs import collect_batches
 from txtopo.topology.builder import TopologyBuilder
@@ -113,8 +113,7 @@ def test_a_sum_that_overflows_is_an_error_also_in_a_session_that_would_hide_it(
     not_ansi: SparkSession, monkeypatch: pytest.MonkeyPatch, partitions_max: int
 ) -> None:
     """0 stands for no value at all, never for one that is too large."""
-    for module in (aggregate, arrived_rows):
-        monkeypatch.setattr(module, "PARTITIONS_MAX", partitions_max)
+    monkeypatch.setattr(aggregate, "PARTITIONS_MAX", partitions_max)
     rows: list[tuple[str, Any, Any]] = [
         ("x", Decimal(LARGE), 1),
         ("y", None, None),

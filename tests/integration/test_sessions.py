@@ -4,22 +4,54 @@ its own code. Numbers of distinct values of sessions and of windows that slide.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pytest
+from sqlalchemy import create_engine
 
 from tests.kit.audited import Leader, select
 from tests.kit.audits import Audited, findings
 from tests.kit.sessions import DAY, GAP, Visit, days_of, history, hours_of, sessions_of, topology_of, write_visits
 from txtopo import AggregateCommitter, FileSpout, TopologyBuilder
+from txtopo.audit.check_target import check_computed
+from txtopo.audit.verdicts import Findings
+from txtopo.errors import Halted
+from txtopo.reports.stored_description import committers_of, parts_of
+
+OTHERWISE = (
+    ("visits_sessions", "<=", "<"),
+    ("visits_distinct", r"count\(DISTINCT ", "count("),
+    ("hours_windows", r"generate_series\(0,", "generate_series(1,"),
+    ("hours_windows", r"\bmax\(", "min("),
+    ("hours_windows", r"NULLIF\(paid_count, 0\)", "NULLIF(paid_count, 2)"),
+    ("hours_distinct", r"count\(DISTINCT ", "count("),
+    ("days_distinct", r"count\([a-z_.]*page\)", "count(*)"),
+    ("near_distinct", r"\bln\(", "2 * ln("),
+)
+"""View, what its definition has, and what a stranger puts there."""
 
 
 def stored(dsn: str, view: str) -> list[tuple[Any, ...]]:
     return select(dsn, f"select who, session_start, session_end, count, pages, paid_sum, top from {view}")
+
+
+def audited_views(dsn: str) -> list[str]:
+    """What the audit says of the views alone."""
+    findings, engine = Findings(), create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(dsn))
+    with engine.connect() as connection:
+        [(description,)] = connection.exec_driver_sql("select description from txtopo.topology").all()
+        committers = committers_of(description)
+        for one in committers.values():
+            check_computed(findings, connection, one, parts_of(one, committers))
+    engine.dispose()
+    return [one.message for one in findings.findings()]
 
 
 def check(dsn: str, visits: Sequence[Visit]) -> None:
@@ -64,13 +96,21 @@ def test_sessions_grow_together_and_apart_and_the_audit_agrees(
     code, report = audited.audit(topology="visits")
     assert (code, report["findings"]) == (0, []), report
 
-    definition = select(database, "select pg_get_viewdef('visits_sessions'::regclass)")[0][0]
-    assert "<=" in definition
-    audited.plant("create or replace view visits_sessions as " + definition.replace("<=", "<"))
+    for view, made, otherwise in OTHERWISE:
+        definition = select(database, f"select pg_get_viewdef('{view}'::regclass)")[0][0]
+        other = re.sub(made, otherwise, definition, count=1)
+        assert other != definition, definition
+        audited.plant(f"create or replace view {view} as {other}")
+        said = audited_views(database)
+        assert said, (view, made)
+        assert f"view public.{view}" in said[0] and len(said) <= 4, said  # also one that reads it
+        with pytest.raises(Halted, match=rf"public\.{view} is not the view on public\.\w+; txtopo would create"):
+            Leader(database, topology)
+        audited.plant(f"create or replace view {view} as {definition}")
+    audited.plant(f"create or replace view {view} as {other}")
     code, report = audited.audit(topology="visits")
-    assert (code, {one["check"] for one in findings(report)}) == (1, {"target.keys"})
-    assert "view public.visits_sessions has who" in findings(report)[0]["message"]
-    audited.plant("drop view visits_sessions cascade")
+    assert (code, [one["check"] for one in findings(report)]) == (1, ["target.keys"]), view
+    audited.plant(f"create or replace view {view} as {definition}", "drop view visits_sessions cascade")
     code, report = audited.audit(topology="visits")
     assert (code, findings(report)[0]["message"]) == (
         1,
@@ -80,6 +120,33 @@ def test_sessions_grow_together_and_apart_and_the_audit_agrees(
         assert audited.audit(topology="visits")[0] == 0
     audited.plant("update visits set last_time = last_time + interval '1 minute' where who = 'b'")
     assert audited.audit(topology="visits")[0] == 1
+
+
+def test_sessions_and_windows_that_were_added_later_are_filled(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any order, with what was redone meanwhile: tables and views are as if they had been there from the start."""
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    batches = history()
+    for number, batch in enumerate(batches):
+        write_visits(folder, number, batch)
+    whole = topology_of(folder)
+    before = replace(whole, committers=tuple(one for one in whole.committers if one.name.startswith("days")))
+    with closing(Leader(database, before)) as leader:
+        leader.cut()
+    with closing(Leader(database, whole, code_hash=b"d" * 32)) as leader:
+        for name in ("visits", "near", "hours"):
+            assert select(database, f"select count(*) from {name}") == [(0,)]
+            for txid in (3, 1, 2):
+                leader.backfill(txid, name)
+        check(database, [one for batch in batches for one in batch])
+        write_visits(folder, 1, batches[1][1:])
+        leader.redo(2, "recompute")
+    check(database, [*batches[0], *batches[1][1:], *batches[2]])
+    code, report = Audited(database, folder, capsys).audit(topology="visits")
+    assert (code, report["findings"]) == (0, []), report
 
 
 def test_one_key_is_read_without_the_others(database: str, tmp_path: Path) -> None:

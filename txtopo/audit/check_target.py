@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from txtopo.audit.check_sessions import check_sessions
+from txtopo.audit.check_views import check_averages, check_views
 from txtopo.audit.verdicts import TXIDS_MAX, Findings
 from txtopo.reports.cursors import stream
 from txtopo.reports.formatting import batches_named, counted
@@ -21,9 +21,11 @@ KEYS_NAMED_MAX = 10
 """Number of different keys of a table that are named; the rest is counted."""
 
 
-def check_target(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
+def check_target(
+    findings: Findings, connection: Connection, committer: CommitterTables, parts: Sequence[CommitterTables]
+) -> None:
     """Check each key of either side: it exists once, with the same numbers. A key whose contributions were all reversed
-    may be missing.
+    may be missing. Then check what follows from the table: columns, and views, also from the tables of its `parts`.
     """
     (keys,) = next(stream(connection, f"select count(*) from {committer.target_sql} where %(one)s = 1", one=1))
     wrong = 0
@@ -40,9 +42,16 @@ def check_target(findings: Findings, connection: Connection, committer: Committe
         findings.wrong(CHECK, said, *txids, look=_trace(committer, key))
     if wrong > len(named):
         findings.wrong(CHECK, f"table {committer.target}: and {counted(wrong - len(named), 'more key')}")
-    _check_averages(findings, connection, committer)
+    check_computed(findings, connection, committer, parts)
+
+
+def check_computed(
+    findings: Findings, connection: Connection, committer: CommitterTables, parts: Sequence[CommitterTables]
+) -> None:
+    """Check what the server computes from the rows of a table: columns and views."""
+    check_averages(findings, connection, committer, committer.target_sql, f"table {committer.target}", CHECK)
     _check_window_ends(findings, connection, committer)
-    check_sessions(findings, connection, committer, CHECK)
+    check_views(findings, connection, committer, parts, CHECK)
 
 
 def check_total(findings: Findings, connection: Connection, committer: CommitterTables, expected: int) -> None:
@@ -96,22 +105,6 @@ def _function(extreme: StoredAggregate) -> str:
     if extreme.type == "boolean":
         return "bool_and" if extreme.kind == "min" else "bool_or"
     return extreme.kind
-
-
-def _check_averages(findings: Findings, connection: Connection, committer: CommitterTables) -> None:
-    """Compare each average with the two columns that it is computed from."""
-    for one in committer.averages:
-        average, total, present = (f"t.{quoted(name)}" for name in one)
-        sql = (
-            f"select count(*) from {committer.target_sql} t where %(one)s = 1 and {average} is distinct from "
-            f"{total} / nullif({present}, 0)"
-        )
-        (wrong,) = next(stream(connection, sql, one=1))
-        findings.equal(
-            CHECK,
-            wrong == 0,
-            f"table {committer.target}: {counted(wrong, 'row')} whose {one.column} is not {one.total} / {one.present}",
-        )
 
 
 def _check_window_ends(findings: Findings, connection: Connection, committer: CommitterTables) -> None:

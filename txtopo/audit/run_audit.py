@@ -22,7 +22,7 @@ from txtopo.audit.check_rows import check_last_rows, check_stray_rows, read_rows
 from txtopo.audit.check_schema import check_schema, demand_readable
 from txtopo.audit.check_seal import LOGGED, Chain, Seals, action_values
 from txtopo.audit.check_tables import check_row_table, check_tables
-from txtopo.audit.check_target import check_target, check_total
+from txtopo.audit.check_target import check_computed, check_target, check_total
 from txtopo.audit.expected_seals import Expected, check_expected
 from txtopo.audit.staging_tables import find_left
 from txtopo.audit.unbatched_files import find_unbatched
@@ -39,7 +39,14 @@ from txtopo.audit.walk import Walk, head_of
 from txtopo.committers.postgres.sql_errors import one_line, sqlstate
 from txtopo.committers.postgres.sqlstates import INSUFFICIENT_PRIVILEGE, NO_TABLE
 from txtopo.errors import ConfigurationError
-from txtopo.reports.stored_description import CommitterTables, RowTable, committers_of, own_committers_of, row_tables_of
+from txtopo.reports.stored_description import (
+    CommitterTables,
+    RowTable,
+    committers_of,
+    own_committers_of,
+    parts_of,
+    row_tables_of,
+)
 from txtopo.reports.times import read_any_time
 
 PROGRESS_EVERY_S = 2.0
@@ -309,10 +316,11 @@ class _Audit:
             if name in self.contributed:
                 self._tell(f"comparing table {committer.target}", now=True)
                 with self._table("target.keys", f"table {committer.target}"):
-                    check_target(self.findings, self.connection, committer)
+                    check_target(self.findings, self.connection, committer, parts_of(committer, self.committers))
             elif not committer.contributions and self.whole and targets[name].baseline_digest is None:
                 with self._table("target.keys", f"table {committer.target}"):
                     check_total(self.findings, self.connection, committer, counted.get(name, 0))
+                    check_computed(self.findings, self.connection, committer, parts_of(committer, self.committers))
                 self.findings.by_design(
                     "target.keys",
                     f"{name} keeps no contributions: only the total of {committer.target} was compared",

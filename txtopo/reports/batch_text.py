@@ -70,6 +70,8 @@ def _batch_head(batch: BatchDetail) -> list[str]:
         lines.append(_line("backfills", f"batch {batch.backfills}, into committer {batch.committer}"))
     for link in batch.redone_as:
         lines.append(_line("redone as", f"batch {link.txid}, {link.state}"))
+    for filled in batch.counted_by:
+        lines.append(_line("counted", f"into committer {filled.committer} by batch {filled.txid}, {filled.state}"))
     if batch.plan_problem:
         lines.append(_line("plan", f"cannot be read: {batch.plan_problem}"))
     if ledger and ledger.read is not None:
@@ -144,6 +146,7 @@ def _dead_letters(batch: BatchDetail, width: int | None) -> list[str]:
 def order_lines(order: OrderRow) -> list[str]:
     """Return who wanted what, and the answer."""
     about = f" of {batches_named(order.txids)}" if order.txids else ""
+    about += f" of {clean(order.committer)}" if order.committer is not None else ""
     lines = [f"order {order.order_id}: {clean(order.kind)}{about} at {instant(order.created_at)} {_by(order)}"]
     answer = f": {order.answer}" if order.answer else ""
     at = f" at {instant(order.done_at)}" if order.done_at else ""

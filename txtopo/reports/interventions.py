@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import RowMapping
 
 from txtopo.reports import report_statements
 from txtopo.reports.list_batches import rows, tried_states
-from txtopo.reports.model import ActionRow, DeadLetterRow, OrderRow, RedoLink, RejectedRecord
-from txtopo.reports.stored_plans import redo_of
+from txtopo.reports.model import ActionRow, BackfillLink, DeadLetterRow, OrderRow, RedoLink, RejectedRecord
+from txtopo.reports.stored_plans import stored_plan
 
 RAW_SHOWN_BYTES_MAX = 2000
 """Bytes of each rejected record; the complete record is in its file."""
@@ -61,13 +62,34 @@ def committer_of(arguments: Mapping[str, Any]) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def redos_of(connection: Connection, topology: str, txid: int, last_txid: int) -> tuple[RedoLink, ...]:
-    """Return the batches that redo this one: those in the ledger, then those planned."""
-    links = [RedoLink(**row) for row in rows(connection, report_statements.REDOS, topology=topology, txid=txid)]
+def links_of(
+    connection: Connection, topology: str, txid: int, last_txid: int
+) -> tuple[tuple[RedoLink, ...], tuple[BackfillLink, ...]]:
+    """Return the batches that redo this one, and the backfills that count it: those in the ledger, then those
+    planned.
+    """
+    redos = [RedoLink(**row) for row in rows(connection, report_statements.REDOS, topology=topology, txid=txid)]
+    backfills = [BackfillLink(**row) for row in backfills_of(connection, report_statements.FILLED_BY, topology, txid)]
     plans = rows(connection, report_statements.OPEN_PLAN_BYTES, topology=topology, last=last_txid)
-    planned = [row["txid"] for row in plans if redo_of(row["bytes"]) == txid]
+    planned = [plan for row in plans if (plan := stored_plan(row["bytes"])) and txid in (plan.redo_of, plan.backfills)]
     tried = tried_states(connection, topology, last_txid) if planned else {}
-    return (*links, *(RedoLink(txid=one, state=tried.get(one, "planned")) for one in planned))
+    for plan in planned:
+        state = tried.get(plan.txid, "planned")
+        if plan.committer is None:
+            redos.append(RedoLink(txid=plan.txid, state=state))
+        else:
+            backfills.append(BackfillLink(txid=plan.txid, committer=plan.committer, state=state))
+    return tuple(redos), tuple(backfills)
+
+
+def backfills_of(
+    connection: Connection, statement: str, topology: str, txid: int, **values: object
+) -> Sequence[RowMapping]:
+    """Return the rows of a statement about the backfills that count this batch; none on the schema of an earlier
+    release.
+    """
+    (known,) = rows(connection, report_statements.KNOWS_BACKFILLS)
+    return rows(connection, statement, topology=topology, txid=txid, **values) if known["known"] else ()
 
 
 def rejected_rows(connection: Connection, topology: str, txid: int, limit: int | None) -> tuple[RejectedRecord, ...]:
@@ -120,4 +142,6 @@ def read_orders(
 
 def order_row(row: Mapping[str, Any]) -> OrderRow:
     """Return a row of `txtopo.request` as a value."""
-    return OrderRow(txids=txids_of(row["arguments"]), **{name: row[name] for name in row if name != "arguments"})
+    given = row["arguments"]
+    named = {name: row[name] for name in row if name != "arguments"}
+    return OrderRow(txids=txids_of(given), committer=committer_of(given), **named)

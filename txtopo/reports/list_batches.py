@@ -111,6 +111,8 @@ def _complete(connection: Connection, topology: str, picked: Sequence[Mapping[st
             read=row.get("read"),
             rejected=row.get("rejected"),
             redo_of=row.get("redo_of"),
+            backfills=row.get("backfills"),
+            committer=row.get("committer"),
             committers=tuple(_numbers(item) for item in numbers[row["txid"]]),
             committed_at=row.get("committed_at"),
             duration_s=_duration_s(row, attempts[row["txid"]]),

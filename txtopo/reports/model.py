@@ -245,6 +245,9 @@ class BatchRow:
     rejected: int | None
     redo_of: int | None
     """The batch that this one redoes; known after it is in the ledger."""
+    backfills: int | None = None
+    """The batch that this one counts into `committer` alone; known after it is in the ledger."""
+    committer: str | None = None
     committers: tuple[CommitterNumbers, ...]
     committed_at: datetime | None
     duration_s: float | None
@@ -357,12 +360,24 @@ class RedoLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackfillLink:
+    """A batch that counts another one into a committer that was added later."""
+
+    txid: int
+    committer: str
+    state: BatchState
+    """Planned or failed while it is not yet next to commit. One that is quarantined counts nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRow:
     """A complete row of `txtopo.request`: who wanted what, and the outcome."""
 
     order_id: int
     kind: OrderKind
     txids: tuple[int, ...]
+    committer: str | None = None
+    """The committer that a backfill fills."""
     reason: str | None
     actor: str | None
     host: str | None
@@ -418,10 +433,12 @@ class BatchDetail:
     redo_of: int | None
     """The batch that this one redoes, according to its ledger row or its plan."""
     redone_as: tuple[RedoLink, ...]
-    backfills: int | None = None
-    """The batch that it counts into `committer` alone."""
-    committer: str | None = None
     """Batches that redo this one, in txid order."""
+    backfills: int | None = None
+    """The batch that it counts into `committer` alone, according to its ledger row or its plan."""
+    committer: str | None = None
+    counted_by: tuple[BackfillLink, ...] = ()
+    """Batches that count this one into committers that were added later, in txid order."""
     rejected_rows: tuple[RejectedRecord, ...]
     """As many as requested; the ledger row counts all."""
     dead_letters: tuple[DeadLetterRow, ...] = ()
@@ -473,6 +490,8 @@ class BatchDetail:
             self.state == "quarantined" and self.redo_of
         ):  # It has not been redone: what to do depends on the batch itself.
             return (f"txtopo show {self.topology} {self.redo_of}", status)
+        if self.state == "quarantined" and self.backfills:  # R32: it is not redone; another backfill tries again
+            return (f"txtopo backfill {self.topology} {self.committer}", status)
         if self.state == "quarantined" and not self.is_redone:
             return (f"txtopo redrive {self.topology} {self.txid}", status)
         return (status, f"txtopo batches {self.topology}")

@@ -22,8 +22,8 @@ from txtopo.reports.interventions import (
     actions_about,
     committer_of,
     dead_letters,
+    links_of,
     orders_about,
-    redos_of,
     rejected_rows,
     txids_of,
 )
@@ -46,7 +46,7 @@ from txtopo.reports.model import (
     told_advice,
 )
 from txtopo.reports.not_found import no_topology
-from txtopo.reports.stored_plans import files_of, metadata_of, redo_of
+from txtopo.reports.stored_plans import files_of, metadata_of, stored_plan
 from txtopo.reports.times import read_any_time
 
 REJECTS_SHOWN = 20
@@ -155,6 +155,8 @@ def read_batch(
         metadata = inputs_of_attempts(connection, attempts)
         files = files_in(metadata)
     actions = actions_about(connection, topology, txid)
+    about = ledger or _about(plan)
+    redone_as, counted_by = links_of(connection, topology, txid, fence["last_txid"])
     return BatchDetail(
         topology=topology,
         txid=txid,
@@ -178,15 +180,22 @@ def read_batch(
         targets={
             row["committer"]: row["target"] for row in rows(connection, report_statements.TARGETS, topology=topology)
         },
-        redo_of=ledger["redo_of"] if ledger else redo_of(plan["bytes"]) if plan else None,
-        backfills=ledger["backfills"] if ledger else None,
-        committer=ledger["committer"] if ledger else None,
-        redone_as=redos_of(connection, topology, txid, fence["last_txid"]),
+        redo_of=about["redo_of"],
+        backfills=about["backfills"],
+        committer=about["committer"],
+        redone_as=redone_as,
+        counted_by=counted_by,
         rejected_rows=rejected_rows(connection, topology, txid, rejects),
         dead_letters=dead_letters(connection, topology, txid, rejects),
         orders=orders_about(connection, topology, txid, actions),
         actions=actions,
     )
+
+
+def _about(plan: RowMapping | None) -> Mapping[Any, Any]:
+    """Return which batch a plan redoes or counts again, if any."""
+    found = None if plan is None else stored_plan(plan["bytes"])
+    return {name: getattr(found, name, None) for name in ("redo_of", "backfills", "committer")}
 
 
 def _status(connection: Connection, row: RowMapping) -> TopologyStatus:

@@ -82,8 +82,8 @@ select distinct on (txid) txid, state from txtopo.attempt where topology = :topo
 
 LEDGER_ROWS = """
 select txid, case state when 'applied' then 'committed' else state end as state, attempt, read, rejected, redo_of,
-  committed_at
-  from txtopo.ledger
+  (to_jsonb(l) ->> 'backfills')::bigint as backfills, to_jsonb(l) ->> 'committer' as committer, committed_at
+  from txtopo.ledger l
  where topology = :topology and txid between :low and :high and (cast(:state as text) is null or state = :state)
    and exists (select from unnest(cast(:firsts as bigint[]), cast(:lasts as bigint[])) as wanted (first, last) where
    txid between wanted.first and wanted.last)
@@ -154,6 +154,19 @@ COMMITTERS = """
 select committer, arrived, counted, results, written, ignored, reversed, digest::text as digest
   from txtopo.committer_count where (topology, txid) = (:topology, :txid) order by committer collate "C"
 """
+
+KNOWS_BACKFILLS = """
+select exists (select from pg_catalog.pg_attribute
+ where attrelid = 'txtopo.ledger'::regclass and attname = 'backfills' and not attisdropped) as known
+"""
+"""False on the schema of an earlier release."""
+
+FILLED_BY = """
+select txid, committer, 'committed' as state from txtopo.ledger
+ where topology = :topology and backfills = :txid and backfills is not null and state = 'applied' order by txid limit
+ 1000
+"""
+"""The backfills that count this batch."""
 
 REDOS = """
 select txid, case state when 'applied' then 'committed' else state end as state

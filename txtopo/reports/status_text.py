@@ -38,10 +38,12 @@ def batches_text(topology: str, batches: Sequence[BatchRow]) -> str:
     if not batches:
         return f"{topology} has no such batches."
     committers = sorted({numbers.committer for row in batches for numbers in row.committers})
-    redos = any(row.redo_of for row in batches)
-    numbers = ["attempts", "files", "read", "rejected", *(["redo of"] if redos else [])]
-    header = ["txid", "state", *numbers, *committers, "committed at", "duration"]
-    rows = [_batch_cells(row, committers, with_redos=redos) for row in batches]
+    again = {
+        **({"redo of": _redone} if any(row.redo_of for row in batches) else {}),
+        **({"backfill of": _filled} if any(row.backfills for row in batches) else {}),
+    }
+    header = ["txid", "state", "attempts", "files", "read", "rejected", *again, *committers, "committed at", "duration"]
+    rows = [_batch_cells(row, committers, [of(row) for of in again.values()]) for row in batches]
     return table(header, rows, left=("state", "committed at"))
 
 
@@ -112,7 +114,7 @@ def _turn(waiting: Mapping[str, Any]) -> str:
 
 def _holes(one: TopologyStatus) -> str:
     if not one.holes:
-        return f"none: {counted(one.quarantined, 'quarantined batch')}, each redone or itself a redo"
+        return f"none: {counted(one.quarantined, 'quarantined batch')}, each redone, or itself a redo or a backfill"
     more = ", …" if one.holes > len(one.hole_txids) else ""
     verb = "is" if one.holes == 1 else "are"
     return (
@@ -135,7 +137,15 @@ def _fact(name: str, value: str) -> str:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def _batch_cells(row: BatchRow, committers: Sequence[str], *, with_redos: bool) -> list[str]:
+def _redone(row: BatchRow) -> str:
+    return str(row.redo_of) if row.redo_of else NOTHING
+
+
+def _filled(row: BatchRow) -> str:
+    return f"{row.backfills} into {clean(row.committer or NOTHING)}" if row.backfills else NOTHING
+
+
+def _batch_cells(row: BatchRow, committers: Sequence[str], again: Sequence[str]) -> list[str]:
     by_name = {numbers.committer: numbers for numbers in row.committers}
     failed = f" ({row.failed_attempts} failed)" if row.failed_attempts else ""
     return [
@@ -145,7 +155,7 @@ def _batch_cells(row: BatchRow, committers: Sequence[str], *, with_redos: bool) 
         count(row.files) if row.files else NOTHING,
         count_or_nothing(row.read),
         count_or_nothing(row.rejected),
-        *([str(row.redo_of) if row.redo_of else NOTHING] if with_redos else []),
+        *again,
         *(_written(by_name.get(name)) for name in committers),
         instant(row.committed_at) if row.committed_at else NOTHING,
         NOTHING if row.duration_s is None else duration(row.duration_s),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, text
 
@@ -16,6 +16,7 @@ from txtopo.core.fields import FLOAT_KINDS, parse_fields
 
 AggregateKind = Literal["sum", "count", "min", "max"]
 _LOCAL = "timestamp without time zone"
+T = TypeVar("T")
 Way = Literal["direct", "same", "fewer", "any"]
 """The path of rows from the spout to a committer: direct, through bolts that keep the number of rows, that may drop
 some, or that may do anything.
@@ -87,6 +88,14 @@ class StoredCell(NamedTuple):
     column: str
 
 
+class StoredDistinct(NamedTuple):
+    """A number of distinct values: a column of a view. A part of the committer keeps the values."""
+
+    field: str
+    """The input field."""
+    column: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitterTables:
     """One counting committer."""
@@ -106,8 +115,11 @@ class CommitterTables:
     """Key -> the type of its column, as Postgres spells it; None if the description does not contain it."""
     averages: tuple[StoredAverage, ...] = ()
     windows: tuple[StoredWindow, ...] = ()
+    slides: int = 1
+    """Number of rows that a window of the view is made of; 1: there is no such view."""
     sessions: StoredSessions | None = None
     """Sessions, whose gap is the width of the window; None: there are none."""
+    distinct: tuple[StoredDistinct, ...] = ()
     cells: tuple[StoredCell, ...] = ()
     alone: bool = True
     """True if it reads the topology's only spout. With several spouts, the ledger has one number of records for all of
@@ -175,10 +187,9 @@ class CommitterTables:
         """Return the quoted name of the target table."""
         return _qualified(self.target)
 
-    @property
-    def sessions_sql(self) -> str:
-        """Return the quoted name of the view with sessions."""
-        return _qualified(f"{self.target}_sessions")
+    def view_sql(self, suffix: str) -> str:
+        """Return the quoted name of the view whose name ends with this."""
+        return _qualified(f"{self.target}{suffix}")
 
     @property
     def contributions_sql(self) -> str:
@@ -287,9 +298,17 @@ def _tables_of(description: Mapping[str, Any]) -> dict[str, CommitterTables | Ro
             if one["kind"] not in TABLES:
                 raise ValueError(f"committer {name} is of kind {one['kind']!r}")
             found[name] = TABLES[one["kind"]](description, name, one)
+        for made in found.values():
+            if isinstance(made, CommitterTables):
+                parts_of(made, found)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
     return found
+
+
+def parts_of(committer: CommitterTables, others: Mapping[str, T]) -> list[T]:
+    """Return the committers, by name, that keep the distinct values of this one, in the order of their columns."""
+    return [others[f"{committer.name}_{one.column}"] for one in committer.distinct]
 
 
 def own_committers_of(description: Mapping[str, Any]) -> frozenset[str]:
@@ -351,7 +370,9 @@ def _tables(
         aggregates=tuple(aggregates),
         averages=tuple(averages),
         windows=tuple(windows),
+        slides=one.get("slides", 1),
         sessions=StoredSessions(*one["sessions"]) if "sessions" in one else None,
+        distinct=tuple(StoredDistinct(*made[:2]) for made in one.get("distinct", ())),
         cells=tuple(cells),
         contributions=bool(one["contributions"]),
         spout=spout,

@@ -1,4 +1,4 @@
-"""Reads the stored plan of a batch: its inputs, joined from pieces if they are long, and the batch that it redoes."""
+"""Reads the stored plan of a batch: its inputs, joined from pieces if they are long, and what it is about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.engine import RowMapping
 
-from txtopo.core.plan import read_plan
+from txtopo.core.plan import Plan, read_plan
 from txtopo.core.remedies import RESTORE
 from txtopo.errors import Halted
 from txtopo.reports import report_statements
@@ -23,10 +23,10 @@ _IDLE_KEY = "$idle"
 _WHERE = "table txtopo.plan"
 
 
-def redo_of(data: bytes) -> int | None:
-    """Return the txid that this plan redoes; None also if the plan cannot be read, which `metadata_of` reports."""
+def stored_plan(data: bytes) -> Plan | None:
+    """Return the plan; None if it cannot be read, which `metadata_of` reports."""
     try:
-        return read_plan(bytes(data), _WHERE).redo_of
+        return read_plan(bytes(data), _WHERE)
     except Halted:
         return None
 

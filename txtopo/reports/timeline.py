@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import Connection
 
-from txtopo.reports.interventions import txids_of
+from txtopo.reports.interventions import backfills_of, committer_of, txids_of
 from txtopo.reports.list_batches import one, rows
 
 EventKind = Literal[
@@ -60,14 +60,22 @@ select txid, attempt, epoch, state, alone, kind, component, position, message, h
 """
 """Batches whose attempts changed last: an old batch may be tried for days."""
 
-LEDGER = """
-select txid, state, attempt, epoch, read, rejected, reason, redo_of, committed_at from txtopo.ledger
+_BATCH = """
+select txid, state, attempt, epoch, read, rejected, reason, redo_of, (to_jsonb(l) ->> 'backfills')::bigint as backfills,
+  to_jsonb(l) ->> 'committer' as committer, committed_at
+  from txtopo.ledger l"""
+
+LEDGER = f"""{_BATCH}
  where topology = :topology and txid > 0 and txid between :low and :high order by txid desc limit :rows
 """
 
-REDOS = """
-select txid, state, attempt, epoch, read, rejected, reason, redo_of, committed_at from txtopo.ledger
+REDOS = f"""{_BATCH}
  where topology = :topology and redo_of = :high order by txid desc limit :rows
+"""
+
+FILLED_BY = f"""{_BATCH}
+ where topology = :topology and backfills = :txid and backfills is not null and state = 'applied' order by txid desc
+ limit :rows
 """
 
 ORDERS = """
@@ -175,6 +183,8 @@ def _events(connection: Connection, now: Mapping[Any, Any], window: _Window) -> 
     else:
         for row in rows(connection, REDOS, **window.bound):
             yield _of_batch(row)
+        for row in backfills_of(connection, FILLED_BY, window.topology, window.txid, rows=window.rows):
+            yield _of_batch(row)
     for row in rows(connection, PLANS, **window.bound):
         yield TimelineEvent(
             at=row["created_at"],
@@ -249,13 +259,16 @@ def _of_batch(row: Mapping[Any, Any]) -> TimelineEvent:
         kind="quarantined" if row["state"] == "quarantined" else "committed",
         txid=row["txid"],
         attempt=row["attempt"],
-        facts=_known(row, "epoch", "read", "rejected", "reason", "redo_of"),
+        facts=_known(row, "epoch", "read", "rejected", "reason", "redo_of", "backfills", "committer"),
         identity=("batch", row["txid"]),
     )
 
 
 def _of_order(row: Mapping[Any, Any]) -> Iterator[TimelineEvent]:
     order = {"order": row["kind"], "txids": list(txids_of(row["arguments"]))}
+    committer = committer_of(row["arguments"])
+    if committer is not None:
+        order["committer"] = committer
     order_id = row["order_id"]
     yield TimelineEvent(
         at=row["created_at"],

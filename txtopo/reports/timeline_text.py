@@ -55,6 +55,7 @@ def _told(event: TimelineEvent) -> list[str]:
             return [who, *_given(facts, "state", "reason")]
         case "order_given" | "order_done" | "order_refused":
             about = f" of {batches_named(facts['txids'])}" if facts["txids"] else ""
+            about += f" of {facts['committer']}" if "committer" in facts else ""
             return [
                 f"order {event.order_id}: {facts['order']}{about}",
                 *_by(facts),
@@ -85,6 +86,8 @@ def _failure(facts: Mapping[str, Any]) -> list[str]:
 
 def _batch(facts: Mapping[str, Any]) -> list[str]:
     redo = [f"redoes batch {facts['redo_of']}"] if "redo_of" in facts else []
+    if "backfills" in facts:
+        redo.append(f"counts batch {facts['backfills']} into committer {facts['committer']}")
     read = [f"{count(facts['read'])} read, {count(facts.get('rejected') or 0)} rejected"] if "read" in facts else []
     return [*redo, *read, *_given(facts, "reason")]
 

@@ -41,8 +41,8 @@ select a.attname as name, pg_catalog.format_type(a.atttypid, -1) as type
 
 BATCHES = """
 select txid, case state when 'applied' then 'committed' else state end as state, attempt, epoch, committed_at,
-       encode(code_hash, 'hex') as code_hash
-  from txtopo.ledger where topology = :topology and txid = any(cast(:txids as bigint[]))
+       encode(code_hash, 'hex') as code_hash, (to_jsonb(l) ->> 'backfills')::bigint as backfills
+  from txtopo.ledger l where topology = :topology and txid = any(cast(:txids as bigint[]))
 """
 
 FILES = """
@@ -81,6 +81,8 @@ class Contribution:
     """By column; a minimum or maximum, and a field of a row that is kept, as text."""
     state: str | None
     """State of the batch; None if it is not in the ledger."""
+    backfills: int | None = None
+    """The batch that this one counts into the committer, which was added later."""
     attempt: int | None
     epoch: int | None
     code_hash: str | None
@@ -324,7 +326,7 @@ def _contributions(connection: Connection, target: Target, found: Sequence[Any])
     for row in rows(connection, FILES, topology=target.topology, txids=txids, shown=FILES_SHOWN):
         paths.setdefault(row["txid"], []).append(row["path"])
         files[row["txid"]] = row["files"]
-    names = ("state", "attempt", "epoch", "code_hash", "committed_at")
+    names = ("state", "attempt", "epoch", "code_hash", "committed_at", "backfills")
     return tuple(
         Contribution(
             txid=txid,

@@ -78,7 +78,8 @@ def _cells(one: Contribution, numbers: tuple[str, ...]) -> list[str]:
 def _what(one: Contribution) -> str:
     if one.txid == 0:
         return "was there before"
-    what = "own" if one.reverses is None else f"reverses {one.reverses}"
+    own = "own" if one.backfills is None else f"backfills {one.backfills}"
+    what = own if one.reverses is None else f"reverses {one.reverses}"
     return what if one.state == "committed" else f"{what}, batch {one.state or 'not in the ledger'}"
 
 

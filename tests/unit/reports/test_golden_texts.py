@@ -17,6 +17,7 @@ from txtopo.reports.batch_text import batch_text
 from txtopo.reports.model import (
     ActionRow,
     AttemptRow,
+    BackfillLink,
     BatchDetail,
     BatchRow,
     CommitterNumbers,
@@ -149,6 +150,18 @@ def test_batches_whole() -> None:
             "  -"
         ),
     ]
+
+
+def test_batches_say_what_a_backfill_counts() -> None:
+    """Promise: a batch that counts an earlier one into an added committer is not mistaken for new input."""
+    filled = row(3, backfills=1, committer="by_day")
+
+    lines = batches_text("flights", [filled, row(2, redo_of=1), row(1)]).splitlines()
+
+    assert "  rejected  redo of    backfill of  " in lines[0]
+    assert "  0        -  1 into by_day  " in lines[1]
+    assert "  0        1              -  " in lines[2]
+    assert "backfill" not in batches_text("flights", [row(1)])
 
 
 REJECTED = RejectedRecord(
@@ -298,6 +311,21 @@ next      txtopo status flights
     )
 
 
+def test_show_says_what_a_backfill_is_about_and_what_to_do_when_it_failed() -> None:
+    """Promise: a backfill is never offered to `redrive`, which refuses it, and the batch names those that count it."""
+    given = {"redo_of": None, "redone_as": (), "orders": ()}
+    batch = detail(**given, counted_by=(BackfillLink(txid=9, committer="by_day", state="committed"),))
+    assert "counted   into committer by_day by batch 9, committed" in batch_text(batch)
+
+    (order,) = detail().orders
+    asked = replace(order, kind="backfill", txids=(), committer="by_day")
+    failed = detail(**{**given, "orders": (asked,)}, state="quarantined", backfills=5, committer="by_day")
+    text = batch_text(failed)
+    assert "backfills batch 5, into committer by_day" in text
+    assert "order 4: backfill of by_day at " in text
+    assert failed.next_commands == ("txtopo backfill flights by_day", "txtopo status flights")
+
+
 @pytest.mark.parametrize(("width", "longest"), [(None, 120), (1000, 205), (40, 36), (5, 20)])
 def test_raw_records_take_the_width_that_there_is(width: int | None, longest: int) -> None:
     """Promise: narrow and wide; a pipe has no width and gets a bounded piece."""
@@ -363,6 +391,18 @@ def test_an_event_is_one_line_of_the_width_that_there_is() -> None:
     assert "\n" not in event_line(evil) + event_json(evil)
     assert len(event_line(evil, 80)) == 80
     assert json.loads(event_json(evil))["facts"]["position"] == EVIL
+
+
+def test_events_say_what_a_backfill_counts() -> None:
+    """Promise: the order, and each batch that carries it out, name the committer."""
+    given = {"order": "backfill", "txids": [], "committer": "by_day", "actor": "ann", "host": "desk"}
+    filled = {"epoch": 3, "read": 9, "rejected": 0, "backfills": 1, "committer": "by_day"}
+
+    order = event_line(event(kind="order_given", txid=None, attempt=None, order_id=4, facts=given))
+    batch = event_line(event(kind="committed", txid=8, facts=filled))
+
+    assert order.endswith("order given        order 4: backfill of by_day; by ann on desk")
+    assert batch.endswith("committed          counts batch 1 into committer by_day; 9 read, 0 rejected")
 
 
 def traced(**changed: Any) -> Trace:

@@ -213,7 +213,9 @@ def test_json_has_a_schema_and_stable_keys() -> None:
     assert batches["schema"] == "txtopo.batches/1"
     assert sorted(batches["batches"][0]) == [
         "attempts",
+        "backfills",
         "committed_at",
+        "committer",
         "committers",
         "duration_s",
         "failed_attempts",

@@ -18,7 +18,7 @@ from pyspark.sql.types import _parse_datatype_string
 from txtopo.core.fields import Fields, FieldType
 from txtopo.core.values import CommitterResult
 from txtopo.errors import invariant, unreachable
-from txtopo.spark.frames.arrived_rows import PARTITION_BITS, PARTITIONS_MAX, Counted, arrived, rows_of, said_together
+from txtopo.spark.frames.arrived_rows import PARTITION_BITS, Counted, arrived, rows_of, said_together
 from txtopo.spark.frames.planned_frames import partitions_of
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.committer_bolt import FOLDS, AggregateKind, Aggregation
@@ -26,6 +26,8 @@ from txtopo.topology.components import CommitterComponent
 from txtopo.topology.event_windows import CELL_RANKS, RANK_BITS, REGISTERS_BITS, KeySource
 from txtopo.topology.partial_counts import TUPLES, PartialCount
 
+PARTITIONS_MAX = 16
+"""Up to this number of partitions, each group contains the bounds of each partition."""
 _RUN = "$run"
 _COMMITTER = "$committer"
 """Column with the number of the committer that a group belongs to, if several share a job."""
@@ -151,7 +153,8 @@ def count_frame(
     # Ask for the aggregated columns only, not for the whole stream: a column that nobody reads is removed, and with it
     # the window, the join and the exchange upstream of it.
     known = partitions_of(rows) if counting else 0
-    partitions = known if known is not None else PARTITIONS_MAX + 1
+    has_totals = known is None or known > PARTITIONS_MAX
+    partitions = 0 if known is None or has_totals else known
     if len(components) > 1:
         rows = _repeated(rows, slots)
     apart = [*([] if run is None else [_RUN]), *([_COMMITTER] if len(components) > 1 else [])]
@@ -160,7 +163,7 @@ def count_frame(
     totals = [one.of("_s") for one in made]
     mark = f"_n{copy}"
     count = (F.count(F.lit(1)) if partial is None else F.sum(_WEIGHT)).alias(mark)
-    if partitions <= PARTITIONS_MAX:
+    if not has_totals:
         bounds = _bounds(partitions, by_run=run is not None)
         grouped, after = rows.groupBy(*names).agg(count, *totals, *bounds), len(bounds)
     else:
@@ -175,6 +178,7 @@ def count_frame(
                 key_count=len(aggregation.sources),
                 by_run=run is not None,
                 partitions=partitions,
+                totals=has_totals,
             )
             for component, aggregation in zip(components, aggregations, strict=True)
         ),

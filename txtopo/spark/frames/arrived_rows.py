@@ -14,8 +14,6 @@ from txtopo.errors import invariant
 from txtopo.tuples.readable_results import check_readable
 from txtopo.tuples.storable_keys import check_keys
 
-PARTITIONS_MAX = 16
-"""Up to this number of partitions, each group contains the bounds of each partition."""
 PARTITION_BITS = 33
 """Spark's `monotonically_increasing_id` is the partition, shifted by this number of bits, and the row's number in it.
 """
@@ -34,9 +32,13 @@ class Counted:
     by_run: bool = False
     """True if several runs share the plan; the first column of the groups is then the number of the run."""
     partitions: int = 0
-    """Number of partitions of the input. For each of them every group has the last row number, and the first one if
-    runs share the plan. 0: groups have no such numbers, and what arrived is the sum over the groups, until the tasks of
-    the spout say how many tuples they grouped.
+    """Number of partitions of the input, if every group has their numbers: of each the last row number, and the first
+    one if runs share the plan. 0: groups have no such numbers, and what arrived is the sum over the groups, or over
+    `totals`, until the tasks of the spout say how many tuples they grouped.
+    """
+    totals: bool = False
+    """True: there are rows besides the groups, marked in the column after them, that say how many rows partitions
+    numbered.
     """
 
 
@@ -49,10 +51,10 @@ the columns of the groups, then the last number of all partitions. None: no row.
 def said_by(counted: Counted, table: pa.Table) -> Said:
     """Return what these groups say."""
     count, first_bound = counted.key_count, len(counted.schema)
+    if counted.totals:
+        return [pc.sum(table.filter(table.column(first_bound)).column(count)).as_py()]
     if not counted.partitions:
         return [pc.sum(table.column(count)).as_py()]
-    if counted.partitions > PARTITIONS_MAX:
-        return [pc.sum(table.filter(table.column(first_bound)).column(count)).as_py()]
     bounds = [table.column(first_bound + at) for at in range((1 + counted.by_run) * counted.partitions)]
     said = [(pc.min if _is_first(counted, at) else pc.max)(column).as_py() for at, column in enumerate(bounds)]
     return [*said, pc.max(table.columns[-1]).as_py()]
@@ -60,7 +62,7 @@ def said_by(counted: Counted, table: pa.Table) -> Said:
 
 def said_together(counted: Counted, said: Sequence[Said]) -> Said:
     """Return what groups say together if parts of them say this."""
-    is_sum = not 0 < counted.partitions <= PARTITIONS_MAX
+    is_sum = not counted.partitions
     width = 1 if is_sum else (1 + counted.by_run) * counted.partitions + 1
     found: Said = []
     for at in range(width):
@@ -73,7 +75,7 @@ def said_together(counted: Counted, said: Sequence[Said]) -> Said:
 
 def arrived(counted: Counted, said: Said) -> int:
     """Return how many rows the partitions numbered, up to the last number of each and from 0 or the run's first."""
-    if not 0 < counted.partitions <= PARTITIONS_MAX:
+    if not counted.partitions:
         return said[0] or 0
     *bounds, last_of_all = said
     highest = -1 if last_of_all is None else last_of_all >> PARTITION_BITS
@@ -98,7 +100,7 @@ def rows_of(counted: Counted, table: pa.Table) -> tuple[Said, pa.Table]:
     if not table.num_rows:
         return said_together(counted, []), counted.schema.empty_table()
     said = said_by(counted, table)
-    if counted.partitions > PARTITIONS_MAX:
+    if counted.totals:
         table = table.filter(pc.invert(table.column(len(counted.schema))))
     rows = table.select(range(len(counted.schema))).rename_columns(counted.schema.names).cast(counted.schema)
     check_readable(counted.name, rows)
