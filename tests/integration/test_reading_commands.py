@@ -165,7 +165,7 @@ def test_a_quarantined_batch_is_no_hole_once_a_redo_of_it_is_applied(ledger: Fil
 
     assert (still["quarantined"], still["hole_txids"]) == (2, [3])
     assert (filled["quarantined"], filled["holes"], filled["next_commands"]) == (2, 0, ["txtopo run APP"])
-    assert "holes     none: 2 quarantined batches, each redone or itself a redo" in run("status").out
+    assert "holes     none: 2 quarantined batches, each redone, or itself a redo or a backfill" in run("status").out
 
 
 @pytest.mark.parametrize(("silent_s", "state", "code"), [(20, "RUNNING", 0), (40, "STALLED", 1)])
