@@ -12,9 +12,11 @@ from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.formats.parquet.parquet_format import Parquet
 from txtopo.spouts.formats.pattern import Pattern
 from txtopo.spouts.formats.text import Text
+from txtopo.spouts.kafka.avro_format import Avro
 from txtopo.topology.components import Position
 
 __all__ = [
+    "Avro",
     "Csv",
     "Emitted",
     "Format",

@@ -259,7 +259,7 @@ def test_messages_are_counted_once_and_a_poison_one_is_a_rejected_row(
 def test_the_example_of_the_page_counts(cluster: Cluster, audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/kafka.md: the spout finds the broker of `dev up --kafka`, and the table has the sums."""
     page = (DOCS / "kafka.md").read_text(encoding="utf-8")
-    block, with_key = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    block, with_key, _ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     monkeypatch.setenv("TXTOPO_KAFKA", cluster.servers)
     monkeypatch.delenv("KAFKA_CONFIG", raising=False)
     cluster.make("orders", 2)

@@ -102,11 +102,13 @@ class LocalKafka(LocalServer):
         self._jars = kafka_jars(self._jars_folder)
         if not (self.data / "meta.properties").exists():
             self._configure(free_port())
-            # No first bit: a name that begins with a hyphen would be taken for an option.
-            name = base64.urlsafe_b64encode(bytes([0, *uuid.uuid4().bytes[1:]])).decode("ascii").rstrip("=")
-            self._run(
-                "kafka.tools.StorageTool", "format", "--cluster-id", name, "--config", self.marker, "--ignore-formatted"
-            )
+            format_ = ("kafka.tools.StorageTool", "format", "--ignore-formatted", "--config", self.marker)
+            self._run(*format_, "--cluster-id", self._cluster_id())
+
+    def _cluster_id(self) -> str:
+        """Return the id of a new cluster."""
+        # No first bit: a name that begins with a hyphen would be taken for an option.
+        return base64.urlsafe_b64encode(bytes([0, *uuid.uuid4().bytes[1:]])).decode("ascii").rstrip("=")
 
     def _command(self, port: int) -> list[str]:
         self._configure(port)

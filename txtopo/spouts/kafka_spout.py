@@ -14,6 +14,7 @@ from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.kafka.avro_format import Avro
 from txtopo.spouts.kafka.client_settings import ClientSettings, client_settings
 from txtopo.spouts.kafka.message_fields import check_envelope, key_layout, layout_of, value_fields
 from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
@@ -51,8 +52,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
         *,
         config: str | os.PathLike[str] | None = None,
         servers: str | None = None,
-        value: Literal["json", "string", "bytes", "csv"] | Json | Csv = "json",
-        key: Literal["json", "string", "bytes", "csv"] | Json | Csv | None = None,
+        value: Literal["json", "string", "bytes", "csv"] | Json | Csv | Avro = "json",
+        key: Literal["json", "string", "bytes", "csv"] | Json | Csv | Avro | None = None,
         key_fields: Sequence[str] = (),
         start: Literal["earliest", "latest"] | datetime.datetime | Mapping[int, int] = "earliest",
         kind: Literal["transactional", "opaque"] = "transactional",
@@ -69,8 +70,8 @@ class KafkaSpout(PartitionedTransactionalSpout):
 
         `config` is a properties file of the client (`bootstrap.servers=…`, TLS, passwords) with the same path on every
         host; each process reads it for itself, and nothing of it is in a plan. `servers` is short for a file with
-        `bootstrap.servers` alone. `value` says what a value is: an object of JSON, one record of CSV, UTF-8 text or
-        bytes; `key` says it of a key. `start` is
+        `bootstrap.servers` alone. `value` says what a value is: an object of JSON, one record of CSV or Avro, UTF-8
+        text or bytes; `key` says it of a key. `start` is
         where the first batch begins in partitions that are there then; all others are read from their first offset. A
         batch has at most `max_records` offsets, and one that is not full waits for more up to `max_wait_s` seconds.
         An attempt fails if the values that it reads of a partition have more than `max_bytes` bytes (None: any number;

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from txtopo.audit.readers.avro_reader import AvroReader
 from txtopo.audit.readers.csv_reader import CsvReader
 from txtopo.audit.readers.json_reader import JsonReader
 from txtopo.audit.readers.reader import Read, check_known
@@ -143,6 +144,8 @@ def _inner(layout: Mapping[str, Any], fields: Fields) -> _Inner:
         return _Inner(fields, JsonReader(settings, fields).judged if fields.items else None)
     if kind == "csv":
         return _Inner(fields, CsvReader(settings, fields).judged if fields.items else None)
+    if kind == "avro":
+        return _Inner(fields, AvroReader(settings, fields).judged if fields.items else None)
     if kind not in ("string", "bytes"):
         raise ValueError(f"texts of format {kind!r}")
     check_known(settings)

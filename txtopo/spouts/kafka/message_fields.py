@@ -9,6 +9,7 @@ from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.kafka.avro_format import Avro
 
 ENVELOPE: Mapping[str, tuple[str, ...]] = {
     "_headers": ("string",),
@@ -51,7 +52,7 @@ def check_envelope(fields: Fields) -> None:
             )
 
 
-def key_layout(key: str | Json | Csv | None, names: Sequence[str], fields: Fields) -> dict[str, Any] | None:
+def key_layout(key: str | Json | Csv | Avro | None, names: Sequence[str], fields: Fields) -> dict[str, Any] | None:
     """Return the layout of the keys for the plan; None if no declared field belongs to them. Raises TopologyError."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TopologyError(f"KafkaSpout: key_fields {names!r} is not a list of declared fields")
@@ -68,7 +69,7 @@ def key_layout(key: str | Json | Csv | None, names: Sequence[str], fields: Field
     return {**layout_of("key", key, own), "fields": list(own.names)}
 
 
-def layout_of(what: str, chosen: str | Json | Csv, own: Fields) -> dict[str, Any]:
+def layout_of(what: str, chosen: str | Json | Csv | Avro, own: Fields) -> dict[str, Any]:
     """Return the layout of `what`, values or keys, of these fields, with its `kind`. Raises TopologyError if the fields
     do not fit.
     """
@@ -76,7 +77,7 @@ def layout_of(what: str, chosen: str | Json | Csv, own: Fields) -> dict[str, Any
         chosen = Json()
     elif chosen == Csv.kind:
         chosen = Csv(header=False)
-    if isinstance(chosen, Json | Csv):
+    if isinstance(chosen, Json | Csv | Avro):
         try:
             if own.items:
                 chosen.check_alone(own) if isinstance(chosen, Csv) else chosen.check(own)
@@ -85,7 +86,7 @@ def layout_of(what: str, chosen: str | Json | Csv, own: Fields) -> dict[str, Any
         return {"kind": chosen.kind, **chosen.layout()}
     if not isinstance(chosen, str) or chosen not in TEXTS:
         raise TopologyError(
-            f"KafkaSpout: {what} {chosen!r} is none of {', '.join(map(repr, KINDS))}, and no Json(…) or Csv(…)"
+            f"KafkaSpout: {what} {chosen!r} is none of {', '.join(map(repr, KINDS))}, and no Json(…), Csv(…) or Avro(…)"
         )
     if [field.type.kind for field in own.items] not in ([], [TEXTS[chosen]]):
         raise TopologyError(

@@ -21,6 +21,7 @@ from txtopo.spouts.formats.lines.csv_lines import CsvLines
 from txtopo.spouts.formats.lines.json_lines import JsonLines
 from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted, judged
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
+from txtopo.spouts.kafka.avro_format import Avro
 from txtopo.spouts.kafka.message_fields import TEXTS, envelope_fields, key_fields, value_fields
 from txtopo.spouts.kafka.offset_ranges import partition_of_name
 
@@ -151,6 +152,10 @@ def _judge(what: str, layout: Mapping[str, Any], fields: Fields, take: Callable[
         pair = JsonLines(fields, Json(**settings).paths)
     elif kind == Csv.kind:
         pair = CsvLines(Csv.of(settings).alone(fields))
+    elif kind == Avro.kind:
+        from txtopo.spouts.kafka.avro_lines import AvroLines
+
+        pair = AvroLines(fields, Avro.of(settings))
     else:
         raise ValueError(f"{what}s of format {kind!r}")
 
