@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-staging simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-kafka bench-staging simulate clean
 
 setup: $(STAMP)
 
@@ -74,6 +74,11 @@ bench-staging: setup
 FORMATS ?=
 bench-formats: setup
 	@$(BIN)/python -m benchmarks.formats $(FORMATS)
+
+# Messages a second of a Kafka topic, compared with a bare consumer of the same messages. KAFKA names options of `python -m benchmarks.kafka`.
+KAFKA ?=
+bench-kafka: setup
+	@$(BIN)/python -m benchmarks.kafka $(KAFKA)
 
 # A long search: SEEDS simulated histories with faults and deaths, or those from FIRST:END; each failure names its seed.
 SEEDS ?= 20000

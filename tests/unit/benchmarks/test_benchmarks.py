@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,7 @@ from benchmarks import (
     formats,
     history,
     inputs,
+    kafka,
     led,
     pace,
     processes,
@@ -31,7 +33,9 @@ from benchmarks.inputs import Folder
 from benchmarks.led import Led
 from benchmarks.one import PROTOCOL
 from benchmarks.processes import Process
+from txtopo import KafkaSpout
 from txtopo.local.services import ServicesState
+from txtopo.spouts.kafka.messages import MessageRows
 from txtopo.topology.components import Tally
 
 STORES = ServicesState(dsn="dsn", zookeeper="127.0.0.1:2181", postgres_pid=7, zookeeper_pid=8, folder="/services")
@@ -61,7 +65,7 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [command, pace, takeover, words, rejected_rows, formats], ids=lambda module: module.__name__
+    "module", [command, pace, takeover, words, rejected_rows, formats, kafka], ids=lambda module: module.__name__
 )
 def test_help_is_printed_and_nothing_is_measured(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -280,3 +284,45 @@ def test_the_files_of_each_format_hold_the_rows_that_are_measured(case: formats.
     tally = Tally()
     rows = sum(batch.num_rows for part in source.parts(metadata) for batch in source.emit_part(metadata, part, tally))
     assert (len(metadata["files"]), rows, tally.rejects) == (formats.FILES, 400, [])
+
+
+@pytest.mark.parametrize("name", kafka.CASES)
+def test_the_messages_of_each_case_are_rows(name: str) -> None:
+    """As a bare consumer reads them."""
+    value, settings, pair = kafka.CASES[name]
+    spout = KafkaSpout("t", servers="127.0.0.1:1", **settings)
+    messages = [FakeMessage(number, value(number)) for number in range(100)]
+    found, _ = MessageRows("t/0", spout.fields, spout.layout()["value"]).emit(messages)
+    totals: kafka.Totals = {}
+    assert found.batch is not None
+    assert (found.batch.num_rows, found.rejects) == (100, [])
+    if pair is not None:
+        kafka.add(totals, found.batch)
+        pairs = [pair(message.value()) for message in messages]
+        assert totals == {
+            shop: (sum(one == shop for one, _ in pairs), sum(number for one, number in pairs if one == shop))
+            for shop in {shop for shop, _ in pairs}
+        }
+
+
+@dataclass
+class FakeMessage:
+    """A message without key, headers and timestamp."""
+
+    number: int
+    body: bytes
+
+    def offset(self) -> int:
+        return self.number
+
+    def value(self) -> bytes:
+        return self.body
+
+    def key(self) -> None:
+        """None."""
+
+    def headers(self) -> None:
+        """None."""
+
+    def timestamp(self) -> tuple[int, int]:
+        return 0, -1

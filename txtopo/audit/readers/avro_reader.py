@@ -1,4 +1,4 @@
-"""Reads records of Avro for the audit: a decoder of its own, value by value."""
+"""Reads records of Avro for the audit with a separate decoder, value by value."""
 
 from __future__ import annotations
 

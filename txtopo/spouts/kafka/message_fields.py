@@ -7,7 +7,7 @@ from typing import Any
 
 from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
-from txtopo.spouts.formats.csv.csv_format import Csv
+from txtopo.spouts.formats.csv.csv_format import Csv, check_alone
 from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.kafka.avro_format import Avro
 
@@ -80,7 +80,7 @@ def layout_of(what: str, chosen: str | Json | Csv | Avro, own: Fields) -> dict[s
     if isinstance(chosen, Json | Csv | Avro):
         try:
             if own.items:
-                chosen.check_alone(own) if isinstance(chosen, Csv) else chosen.check(own)
+                check_alone(chosen, own) if isinstance(chosen, Csv) else chosen.check(own)
         except TopologyError as error:
             raise TopologyError(f"KafkaSpout: {what}: {error}") from error
         return {"kind": chosen.kind, **chosen.layout()}

@@ -14,7 +14,7 @@ from txtopo.core.fields import Fields
 from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.spouts.arrow_types import arrow_schema
-from txtopo.spouts.formats.csv.csv_format import Csv
+from txtopo.spouts.formats.csv.csv_format import Csv, decoder_alone
 from txtopo.spouts.formats.format import Emitted
 from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.formats.lines.csv_lines import CsvLines
@@ -151,7 +151,7 @@ def _judge(what: str, layout: Mapping[str, Any], fields: Fields, take: Callable[
     if kind == Json.kind:
         pair = JsonLines(fields, Json(**settings).paths)
     elif kind == Csv.kind:
-        pair = CsvLines(Csv.of(settings).alone(fields))
+        pair = CsvLines(decoder_alone(Csv.of(settings), fields))
     elif kind == Avro.kind:
         from txtopo.spouts.kafka.avro_lines import AvroLines
 

@@ -22,12 +22,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from txtopo.errors import ConfigurationError
-from txtopo.spouts.kafka.broker_errors import Heard, error_in_words, exception_in_words
+from txtopo.spouts.kafka.broker_errors import Heard, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 
 ANSWER_S = 30.0
 """Time limit in seconds of one request."""
+REFRESH_MS = 5_000
+"""Milliseconds after which the client asks again which brokers there are. Its requests go to one of them: by default,
+it would wait five minutes for one that died.
+"""
 LOOK_S = 0.5
 """Seconds between two looks whether logins are refused."""
 ISOLATION = {
@@ -46,10 +50,13 @@ class Topics:
         """Raises ConfigurationError for settings that the client does not take."""
         self._settings = settings
         self._heard = Heard()
+        self._is_stale = False
+        """True after a request that failed: the client may wait for a broker that will not come back."""
         self._admin = self._client()
 
     def _client(self) -> AdminClient:
-        known = {name: value for name, value in self._settings.read().items() if name not in _NO_FETCHING}
+        read = {"topic.metadata.refresh.interval.ms": REFRESH_MS, **self._settings.read()}
+        known = {name: value for name, value in read.items() if name not in _NO_FETCHING}
         try:
             return AdminClient({**known, "error_cb": self._heard.note})
         except (KafkaException, ValueError, TypeError) as error:
@@ -58,7 +65,7 @@ class Topics:
     def ids(self, topics: Iterable[str]) -> dict[str, tuple[str, int]]:
         """Return the id of each topic, and its number of partitions."""
         found = {}
-        self._log_in_again()
+        self._renew()
         for topic, future in self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=ANSWER_S
         ).items():
@@ -70,12 +77,12 @@ class Topics:
         """Return the topics whose whole name matches, without those of Kafka itself. Topics that this login may not
         describe are not among them.
         """
-        self._log_in_again()
+        self._renew()
         try:
             known = self._admin.list_topics(timeout=ANSWER_S).topics
         except KafkaException as error:
             self._check_login("topics")
-            raise exception_in_words(error, "topics", self._heard) from error
+            raise self._failed(error, "topics") from error
         return sorted(name for name in known if not name.startswith("__") and re.fullmatch(pattern, name))
 
     def held(self, ids: Mapping[str, tuple[str, int]], isolation: str) -> dict[str, Held]:
@@ -105,16 +112,25 @@ class Topics:
             if "compact" in self._result(answers[resource], f"settings of topic {topic}")["cleanup.policy"].value
         ]
 
-    def _log_in_again(self) -> None:
-        """Read the settings again after a refused login: the file may have the right password now."""
-        if self._heard.is_refused():
+    def _renew(self) -> None:
+        """Take a new client after a refused login, since the file may have the right password now, and after a request
+        that failed.
+        """
+        if self._heard.is_refused() or self._is_stale:
             self._heard = Heard()
+            self._is_stale = False
             self._admin = self._client()
 
     def _check_login(self, what: str) -> None:
         """Raise PermissionError if logins are refused for a while."""
         self._admin.poll(0)  # The client says what it has to say.
         self._heard.check_login(what)
+
+    def _failed(self, error: KafkaException, what: str) -> Exception:
+        """Return what to raise for a request that failed."""
+        found = exception_in_words(error, what, self._heard)
+        self._is_stale = self._is_stale or isinstance(found, OSError)
+        return found
 
     def _result(self, future: Any, what: str) -> Any:
         """Return the answer of the brokers."""
@@ -124,11 +140,11 @@ class Topics:
                 return future.result(timeout=LOOK_S)
             except KafkaException as error:
                 self._check_login(what)
-                raise exception_in_words(error, what, self._heard) from error
+                raise self._failed(error, what) from error
             except FutureTimeoutError:
                 self._check_login(what)
                 if time.monotonic() > deadline:
-                    raise error_in_words(KafkaError(KafkaError._TIMED_OUT), what, self._heard) from None
+                    raise self._failed(KafkaException(KafkaError(KafkaError._TIMED_OUT)), what) from None
 
     def commit(self, group: str, offsets: Mapping[str, int]) -> Future[Any]:
         """Begin to commit offsets of partitions to a consumer group that no consumer has joined. The result raises
@@ -146,7 +162,7 @@ class Topics:
         try:
             futures = self._admin.list_offsets(asked, isolation_level=ISOLATION[isolation], request_timeout=ANSWER_S)
         except KafkaException as error:
-            raise exception_in_words(error, "offsets", self._heard) from error
+            raise self._failed(error, "offsets") from error
         return {
             (one.topic, one.partition): int(self._result(future, name_of(one.topic, one.partition)).offset)
             for one, future in futures.items()

@@ -122,20 +122,6 @@ class Csv(Format):
             if field.type.kind == "binary" and encoding != UTF_8:
                 raise TopologyError(f"column {field.name!r} is declared binary, and encoding {encoding!r} is for texts")
 
-    def check_alone(self, fields: Fields) -> None:
-        """Raise TopologyError if records that stand alone, such as values of messages, cannot be read so."""
-        if self._columns.header:
-            raise TopologyError("a record that stands alone has no header line: say Csv(header=False)")
-        if self._dialect.comment is not None:
-            raise TopologyError("a record that stands alone is no comment: leave comment out")
-        if self._is_recoded:
-            raise TopologyError(f"encoding {self._dialect.encoding!r} is only for files")
-        self.check(fields)
-
-    def alone(self, fields: Fields) -> Decoder:
-        """Return how records that stand alone are read."""
-        return self._decoder({"header": self._columns.by_position(fields)}, fields)
-
     @property
     def _is_recoded(self) -> bool:
         return self._dialect.encoding != self._dialect.read_as
@@ -241,3 +227,19 @@ class Csv(Format):
 
     def warm_up(self) -> None:
         import txtopo.spouts.formats.csv.ranges  # noqa: F401
+
+
+def check_alone(format_: Csv, fields: Fields) -> None:
+    """Raise TopologyError if records that stand alone, such as values of messages, cannot be read so."""
+    if format_._columns.header:
+        raise TopologyError("a record that stands alone has no header line: say Csv(header=False)")
+    if format_._dialect.comment is not None:
+        raise TopologyError("a record that stands alone is no comment: leave comment out")
+    if format_._is_recoded:
+        raise TopologyError(f"encoding {format_._dialect.encoding!r} is only for files")
+    format_.check(fields)
+
+
+def decoder_alone(format_: Csv, fields: Fields) -> Decoder:
+    """Return how records that stand alone are read."""
+    return format_._decoder({"header": format_._columns.by_position(fields)}, fields)
