@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +91,22 @@ def test_a_task_that_hears_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     lent: Any = SimpleNamespace(is_kept=False, heard=heard)
     with pytest.raises(PermissionError, match="Kafka refuses: certificate"):
         range_._check_silence(lent, 1.0)
+
+
+def test_a_client_lives_until_its_commit_is_answered() -> None:
+    """Its place is taken after a request that failed; the answer of its commit would never come."""
+    asking = Topics(ClientSettings(servers="127.0.0.1:1"))
+    answer = asking.commit("g", {"t/0": 5})
+    client = weakref.ref(asking._admin)
+    asking._is_stale = True
+    asking._renew()
+    gc.collect()
+    assert client() is not None
+    assert client() is not asking._admin
+    assert not answer.cancelled()
+    asking.commit("g", {"t/0": 6})
+    gc.collect()
+    assert client() is None
 
 
 class Silent:

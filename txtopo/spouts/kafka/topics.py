@@ -53,6 +53,8 @@ class Topics:
         self._is_stale = False
         """True after a request that failed: the client may wait for a broker that will not come back."""
         self._admin = self._client()
+        self._committing = self._admin
+        """The client of the last commit: without it, its answer would never come."""
 
     def _client(self) -> AdminClient:
         read = {"topic.metadata.refresh.interval.ms": REFRESH_MS, **self._settings.read()}
@@ -150,6 +152,7 @@ class Topics:
         """Begin to commit offsets of partitions to a consumer group that no consumer has joined. The result raises
         KafkaException.
         """
+        self._committing = self._admin
         places = [TopicPartition(*partition_of_name(name), offset) for name, offset in offsets.items()]
         asked = [ConsumerGroupTopicPartitions(group, places)]
         found: Future[Any] = self._admin.alter_consumer_group_offsets(asked, request_timeout=ANSWER_S)[group]
