@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Mapping
 
 
+@functools.cache
 def attribute_docs(source: str, owner: str) -> Mapping[str, str]:
-    """Return attribute -> its docstring in one line, for the class `owner` in the text of a module.
+    """Return attribute -> its docstring in one line, for the class `owner` in the text of a module. Each text is
+    parsed once: a help asks for each of its flags.
 
     >>> attribute_docs('class A:\\n    b: int\\n    \"\"\"How\\n    many.\"\"\"', "A")
     {'b': 'How many.'}
