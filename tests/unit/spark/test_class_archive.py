@@ -215,6 +215,20 @@ def test_an_archive_appears_whole_or_not_at_all_and_one_process_writes_it(
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # It is free again.
 
 
+def test_a_writing_that_takes_too_long_has_failed_and_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, for one; the words fit on a line, although Spark's class path does not."""
+
+    def endless(command: list[str], **how: Any) -> None:
+        raise subprocess.TimeoutExpired(command, how["timeout"])
+
+    monkeypatch.setattr(class_archive, "_note_classes", lambda noted, work: ("spark.jar:" * 300, []))
+    monkeypatch.setattr(subprocess, "run", endless)
+
+    assert write() == "OSError: Java took longer than 300 s"
+
+    assert class_archive._has_failed(place)
+
+
 def test_old_archives_go_and_those_used_last_stay(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def new(file: Path, work: Path) -> None:
         file.write_text("new")

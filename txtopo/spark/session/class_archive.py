@@ -208,25 +208,24 @@ def _write(file: Path, work: Path) -> None:
     noted, written = work / "classes", work / "archive"
     with _plain_environment():
         class_path, modules = _note_classes(noted, work)
-        done = subprocess.run(
-            [
-                str(Path(os.environ["JAVA_HOME"], "bin", "java")),
-                "-XX:+IgnoreUnrecognizedVMOptions",
-                "-XX:TieredStopAtLevel=1",
-                *modules,
-                "-Xshare:dump",
-                f"-XX:SharedClassListFile={noted}",
-                f"-XX:SharedArchiveFile={written}",
-                "-cp",
-                class_path,
-            ],
-            cwd=work,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=WRITE_S,
-            check=False,
-        )
+        command = [
+            str(Path(os.environ["JAVA_HOME"], "bin", "java")),
+            "-XX:+IgnoreUnrecognizedVMOptions",
+            "-XX:TieredStopAtLevel=1",
+            *modules,
+            "-Xshare:dump",
+            f"-XX:SharedClassListFile={noted}",
+            f"-XX:SharedArchiveFile={written}",
+            "-cp",
+            class_path,
+        ]
+        nothing = subprocess.DEVNULL
+        try:
+            done = subprocess.run(
+                command, cwd=work, stdin=nothing, capture_output=True, text=True, timeout=WRITE_S, check=False
+            )
+        except subprocess.TimeoutExpired:  # Its own words are the command, with a class path of 300 files.
+            raise OSError(f"Java took longer than {WRITE_S:.0f} s") from None
     if done.returncode != 0 or not written.exists():
         raise OSError(f"Java ended with {done.returncode}: {(done.stderr or done.stdout)[-500:].strip()}")
     written.chmod(0o444)
