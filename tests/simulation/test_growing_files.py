@@ -10,6 +10,8 @@ import pytest
 from tests.kit.tails import Log
 from txtopo import CountCommitter, TailSpout, TopologyBuilder
 from txtopo.core.crash_points import CrashPoint
+from txtopo.core.limits import SPOUT_POLL_S
+from txtopo.core.state import State
 from txtopo.testing.simulated import KillAt, Killed, SimulatedDriver, SimulatedStores
 from txtopo.topology.components import Topology
 
@@ -81,3 +83,35 @@ def test_a_log_that_is_rotated_under_dying_drivers_is_counted_once(tmp_path: Pat
     run(topology, stores, seed)
 
     assert counted(stores) == dict.fromkeys(log.written, 1)
+
+
+@pytest.mark.parametrize("every_s", [0.3, 7.0])
+def test_lines_are_counted_within_seconds_after_they_were_written(tmp_path: Path, every_s: float) -> None:
+    """In a run that follows the log, at the waits that it has by default: a line waits until it has settled, at most
+    twice as long where the log grows at every look, and for a look or two. A rotation between them costs nothing.
+    """
+    log, stores = Log(tmp_path / "app.log"), SimulatedStores()
+    builder = TopologyBuilder("growing")
+    spout = TailSpout(log.path, "line string")
+    builder.set_spout("log", spout)
+    builder.set_committer_bolt("lines", CountCommitter("public.lines", ["line"], count="n")).shuffle_grouping("log")
+    written: dict[str, float] = {}
+    took: dict[str, float] = {}
+
+    def watch(_: State) -> None:
+        now = stores.clock.now
+        while len(written) * every_s <= now - 1000.0:
+            if len(written) in (20, 40):
+                log.rename()
+            log.write(f"line {len(written)}")
+            written[log.written[-1]] = now
+        for line in counted(stores) if stores.postgres.tables else ():
+            took.setdefault(line, now - written[line])
+        if len(took) >= 60:
+            raise Killed
+
+    with pytest.raises(Killed):
+        SimulatedDriver(topology=builder.build(), stores=stores, seed=3, once=False, watch=watch).run()
+    assert set(counted(stores).values()) == {1}
+    bound_s = (2 if every_s < spout.settled_s else 1) * spout.settled_s + 3 * SPOUT_POLL_S
+    assert max(took.values()) <= bound_s, took

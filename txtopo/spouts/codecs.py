@@ -264,6 +264,7 @@ CODECS = (
 )
 """Each checks its content by a checksum; lz4, zstd and xz only if the archive was written with one."""
 _BY_ENDING = {codec.ending: codec for codec in CODECS}
+CODEC_ENDINGS = frozenset(_BY_ENDING)
 
 
 def codec_of(path: str) -> Codec | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from txtopo.core.planned_fingerprint import tag_fingerprint
@@ -34,6 +35,10 @@ RETRIED_S = 60
 fails, and the driver waits for the store.
 """
 LISTED_AT_ONCE = 1000
+SUBFOLDERS_MAX = 20
+"""Number of requests by which the listing of a folder goes around its subfolders."""
+_AFTER_SLASH = "0"
+"""The character that follows a slash."""
 PAUSE_S = 30.0
 """Time between two listings, in seconds: they cost money."""
 
@@ -192,21 +197,57 @@ class ObjectPlace(FilePlace):
             return None
 
     def _folder(self, folder: str, pattern: list[str]) -> Iterator[Found]:
-        """Yield the objects in a folder whose names fit."""
+        """Yield the objects in a folder whose names fit, without those of its subfolders.
+
+        An answer without subfolders is in memory as a whole. So pages of all that is below the folder are read, and a
+        subfolder in which a page ends is passed over: its objects may be very many.
+        """
+        above = f"{folder}/" if folder else ""
+        last, offset = "", None
+        for _ in range(SUBFOLDERS_MAX):
+            name = slash = ""
+            try:
+                for page in self._pages(folder, offset):
+                    keys = [last, *(str(one["path"]) for one in page)]
+                    if any(key > following for key, following in pairwise(keys)):
+                        last, slash = "", ""  # Some stores list in another order: then nothing may be passed over.
+                        break
+                    yield from self._fitting(folder, pattern, page)
+                    last = keys[-1]
+                    name, slash, _ = last.removeprefix(above).partition("/")
+                    if slash:
+                        break
+                else:
+                    return
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                slash = ""  # A name that cannot be read, perhaps in a subfolder.
+            if not slash:
+                break
+            offset = f"{above}{name}{_AFTER_SLASH}"
         with told(self.path):
             listed = _client().list_with_delimiter(_store(self._bucket, os.getpid()), prefix=folder or None)
-        yield from self._fitting(folder, pattern, listed["objects"])
+        yield from self._fitting(folder, pattern, (one for one in listed["objects"] if one["path"] > last))
 
     def _below(self, folder: str, pattern: list[str]) -> Iterator[Found]:
         """Yield the objects below a folder whose names fit."""
-        pages = _client().list(_store(self._bucket, os.getpid()), prefix=folder or None, chunk_size=LISTED_AT_ONCE)
+        for page in self._pages(folder):
+            yield from self._fitting(folder, pattern, page)
+
+    def _pages(self, folder: str, offset: str | None = None) -> Iterator[Any]:
+        """Yield the objects below a folder whose names follow the offset, some at a time, never none. A page that fails
+        fails the listing: half of one is not a place with fewer files.
+        """
+        store = _store(self._bucket, os.getpid())
+        pages = _client().list(store, prefix=folder or None, offset=offset, chunk_size=LISTED_AT_ONCE)
         while True:
-            # A page that fails fails the listing: half of one is not a place with fewer files.
             with told(self.path):
                 page = next(pages, None)
             if page is None:
                 return
-            yield from self._fitting(folder, pattern, page)
+            if page:
+                yield page
 
     def _fitting(self, folder: str, pattern: list[str], listed: Any) -> Iterator[Found]:
         above = f"{folder}/" if folder else ""
@@ -215,7 +256,7 @@ class ObjectPlace(FilePlace):
             if not key.startswith(above) or not fits(pattern, _parts(key.removeprefix(above))):
                 continue
             url = f"{SCHEME}{self._bucket}/{key}"
-            if one["size"] == 0 and not self.exists(url):
+            if one["size"] == 0 and not _is_object(url, one["last_modified"]):
                 continue  # An object `NAME/` of no bytes stands for a folder, and is listed as NAME.
             yield url, _stat_of(url, one)
 
@@ -230,6 +271,16 @@ def _head(url: str) -> tuple[FileStat, str | None]:
         found = _client().head(*_store_and_key(url))
     version = found.get("version")
     return _stat_of(url, found), None if version in (None, "", "null") else str(version)
+
+
+@lru_cache(maxsize=10_000)
+def _is_object(url: str, modified: Any) -> bool:
+    """Return True for an object of this name without content. `modified` is its time, as a listing has it."""
+    try:
+        _head(url)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _stat_of(url: str, found: Any) -> FileStat:

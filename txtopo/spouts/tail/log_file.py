@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from txtopo.spouts.codecs import ReadAt, Unpacked, codec_named, codec_of
+from txtopo.spouts.codecs import ArchiveError, ReadAt, Unpacked, codec_named, codec_of
 from txtopo.spouts.fingerprint import open_regular, read_at
 from txtopo.spouts.formats.lines.line_windows import LINE_BYTES_MAX, LineTooLongError
 from txtopo.spouts.unpacked_file import UNKNOWN_BYTES
@@ -72,6 +72,19 @@ class LogFile:
             digest.update(chunk)
             size += len(chunk)
         return digest.hexdigest() if size == end - start else None
+
+    def readable(self) -> tuple[int, str, bool]:
+        """Return how many bytes of its content can be read, their hash, and whether they are all: an archive may be
+        damaged or cut off. Raises OSError.
+        """
+        digest, size = hashlib.sha256(), 0
+        try:
+            for chunk in self.chunks(0, self.end):
+                digest.update(chunk)
+                size += len(chunk)
+        except ArchiveError:
+            return size, digest.hexdigest(), False
+        return size, digest.hexdigest(), True
 
     def continues(self, planned: Range) -> bool | None:
         """Return True if it has the first bytes of the file of a planned range, and the last ones of the range, each at

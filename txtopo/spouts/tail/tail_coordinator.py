@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from txtopo.core.os_errors import is_gone
 from txtopo.errors import BatchDataError
-from txtopo.spouts.codecs import ArchiveError, codec_of
+from txtopo.spouts.codecs import CODEC_ENDINGS, ArchiveError, codec_of
 from txtopo.spouts.file_fields import FileFields
 from txtopo.spouts.formats.format import Opened
 from txtopo.spouts.formats.line_format import LineFormat
@@ -113,6 +113,8 @@ class TailCoordinator:
         self._gone: frozenset[str] = frozenset()
         self._wait_s = math.inf
         self._growth: dict[tuple[int, int], Growth] = {}
+        self._seen: dict[str, _LogFound] = {}
+        """File of each partition when it was last seen: a name, a place on the disk or both are another file's later."""
         self._ends: dict[str, int] = {}
         """Size of each partition's file when it was last seen."""
         self._archives: dict[tuple[Any, ...], Any] = {}
@@ -220,14 +222,17 @@ class TailCoordinator:
         """Find the file of each partition: first where it was, by device and inode, then by its content."""
         places = {found.place: found for found in look.found}
         for name, last in reversed(list(planned.items())):  # Of two in one place, the newer one can be there.
-            found = places.get((last["device"], last["inode"])) or self._renamed(look, last)
+            place = self._place_of(name, last)
+            found = places.get(place) or self._renamed(look, last, place)
             if found is not None and found.place not in look.taken and self._continues(found, name, last):
                 look.take(name, found)
-        for name, last in planned.items():
+        # A file with all that was read of one partition also begins like a partition of which less was read.
+        for name, last in sorted(planned.items(), key=lambda item: -int(item[1]["end"])):
             if name in look.by_name:
                 continue
+            _, inode = self._place_of(name, last)
             for found in look.free:
-                if found.is_live and found.status.st_ino != last["inode"]:
+                if found.is_live and found.status.st_ino != inode:
                     continue  # A log that begins like another one. The device alone changes if it is mounted again.
                 is_same = self._continues(found, name, last)
                 if is_same:
@@ -237,14 +242,21 @@ class TailCoordinator:
                     look.waiting.add(name)
                     look.wait(seconds)
 
-    def _renamed(self, look: _Look, last: Range) -> _LogFound | None:
+    def _place_of(self, name: str, last: Range) -> tuple[int, int]:
+        """Return device and inode of the file of a partition when it was last seen, which may be an archive since then;
+        as they were planned if it was not.
+        """
+        seen = self._seen.get(name)
+        return (last["device"], last["inode"]) if seen is None else seen.place
+
+    def _renamed(self, look: _Look, last: Range, place: tuple[int, int]) -> _LogFound | None:
         """Return the file of a range that has a name now by which nobody looks for it."""
-        for path in same_inode(last):
+        for path in same_inode(last["path"], place[1]):
             try:
                 status = os.stat(path)  # noqa: PTH116
             except FileNotFoundError:
                 continue
-            if status.st_dev == last["device"]:
+            if (status.st_dev, status.st_ino) == place:
                 found = _LogFound(path, status, is_live=False)
                 self._grow(look.now_s, found, is_renamed=True)
                 return found
@@ -290,18 +302,29 @@ class TailCoordinator:
         free = {found.place: found for found in look.free}
         for name in missing:
             last = planned[name]
-            found = free.get((last["device"], last["inode"]))
-            if found is not None and name not in self._absent:
+            found = free.get(self._place_of(name, last))
+            if found is not None and name not in self._absent and self._stood_at(found.path, name, planned):
                 self._lost(
                     name,
                     f"{found.path}: the log was truncated or replaced: bytes to {last['end']} of it were read, and now "
                     f"it has {found.status.st_size} others",
                 )
-            elif found is None and self._ends.get(name, 0) > last["end"]:
+            elif self._ends.get(name, 0) > last["end"]:
                 unread = self._ends[name] - last["end"]
                 self._lost(name, f"{last['path']}: the log has gone, and {unread} bytes at its end were not read")
         self._gone = frozenset(missing[:-GONE_KEPT])
         self._absent = frozenset(missing)
+        seen = {name: found for name, found in self._seen.items() if name in planned}
+        self._seen = {**seen, **look.by_name}
+
+    def _stood_at(self, path: str, name: str, planned: Mapping[str, Range]) -> bool:
+        """Return True if the partition's file was the log at this path. Otherwise its inode is used again: a file that
+        was removed after its rotation leaves it to the next one that is made, often at once.
+        """
+        if name in self._seen:
+            return self._seen[name].is_live and self._seen[name].path == path
+        newest = [other for other, last in planned.items() if last["path"] == path]
+        return newest[-1:] == [name]
 
     def _lost(self, name: str, words: str) -> None:
         if self._source.on_truncate == "halt" and name not in self._said:
@@ -328,24 +351,38 @@ class TailCoordinator:
         """
         for name, last in planned.items():
             original = look.by_name.get(name)
+            if original is not None and not found.is_compressed and not original.is_live:
+                continue  # Two rotated files that begin alike: nothing copies one without compressing it.
             is_same = self._continues(found, name, last)
-            if is_same and original is not None and (found.is_compressed or original.is_live):
-                return True
-            if is_same is None and (seconds := self._quiet_in_s(look, found)):
+            if is_same is False:
+                continue
+            if seconds := self._quiet_in_s(look, found):
                 look.wait(seconds)
                 return True
-            if is_same is None and original is not None and self._is_start_of(found, original):
+            if original is not None and self._is_start_of(found, original, is_same=is_same is True):
+                self._say(f"{found.path}: all of it is the beginning of {original.path}: taken for a copy, not read")
                 return True
         return False
 
-    def _is_start_of(self, found: _LogFound, original: _LogFound) -> bool:
-        """Return True if one file is the beginning of another."""
+    def _is_start_of(self, found: _LogFound, original: _LogFound, *, is_same: bool) -> bool:
+        """Return True if all of one file is the beginning of another. `is_same`: it has at least what was read of that.
+
+        What follows what was read counts, too: a log that only begins like another one is no copy.
+        """
+        key = (*found.state, *original.place)
+        if self._archives.get(key) == "copy":
+            return True  # Nobody wrote to it, and the other one only grows.
+        # An archive may be so damaged that nothing of it can be read.
+        likely = is_same or found.path.removeprefix(original.path) in CODEC_ENDINGS
         with self._opened(found) as log, self._opened(original) as other:
+            size, sha256, is_whole = log.readable()
             try:
-                size = sum(map(len, log.chunks(0, log.end)))
-                return log.sha256(0, size) == other.sha256(0, size)
+                is_start = likely if not size and not is_whole else other.sha256(0, size) == sha256
             except ArchiveError:
-                return False
+                is_start = likely
+        if is_start:
+            self._archives[key] = "copy"
+        return is_start
 
     # ---------------------------------------------------------------------------------------------- what is new in it
 
