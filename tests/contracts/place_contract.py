@@ -1,5 +1,5 @@
-"""What every place of files promises, as tests: subclass `PlaceContract`, give it a place with a fixture `held`, and all
-of it is run.
+"""What every place of files promises, as tests: subclass `PlaceContract`, give it a place with a fixture `held`, and
+all of it is run.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class PlaceContract:
         with pickle.loads(state).verified(file) as stored:
             assert all_of(stored) == data
 
-    @pytest.mark.parametrize("other", [NEW, OLD[:-4], OLD + b"new\n", b"", None], ids=["same size", "-", "+", "0", "gone"])
+    @pytest.mark.parametrize("other", [NEW, OLD[:-4], OLD + b"new\n", b"", None], ids=["same", "-", "+", "0", "gone"])
     @pytest.mark.parametrize("before_read", [0, 1, 2, 3])
     def test_a_file_that_changed_since_it_was_planned_never_gives_other_bytes(
         self, held: Held, planned: Any, other: bytes | None, before_read: int

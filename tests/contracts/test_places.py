@@ -1,4 +1,4 @@
-"""The places that txtopo brings, and one that has nothing but what the interface asks for, on the contract of places."""
+"""The places that txtopo brings, and one that has only what the interface asks for, on the contract of places."""
 
 from __future__ import annotations
 

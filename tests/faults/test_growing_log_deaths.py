@@ -5,6 +5,7 @@ once.
 from __future__ import annotations
 
 import threading
+from functools import partial
 from itertools import count
 
 import pytest
@@ -55,6 +56,9 @@ def test_lines_are_counted_once_when_drivers_die_while_the_log_is_rotated(world:
     def start(failpoints: str = "", *, once: bool) -> DriverProcess:
         return world.start(failpoints=failpoints, once=once, module=MODULE, TXTOPO_RUN_TXIDS_MAX="1")
 
+    def has_begun(driver: DriverProcess) -> bool:
+        return "leading with epoch" in driver.output() or driver.process.poll() is not None
+
     def rotate() -> None:
         program.is_rotating.set()
         wait_until(lambda: not program.is_rotating.is_set(), "the rotation")
@@ -63,12 +67,8 @@ def test_lines_are_counted_once_when_drivers_die_while_the_log_is_rotated(world:
     try:
         for point in DEATHS:
             rotate()
-            before = world.last_txid() if world.started else 0
             driver = start(f"{point.value}=exit@4", once=False)
-            wait_until(
-                lambda before=before, driver=driver: world.last_txid() > before or driver.process.poll() is not None,
-                "a batch",
-            )
+            wait_until(partial(has_begun, driver), "the lead")
             rotate()
             assert driver.wait() == -9, driver.output()
             world.wait_for_end_of_sessions()

@@ -36,8 +36,10 @@ class Held(Protocol):
 
     base: str
     """What stands before the name of a file."""
-    reads: int
-    """How often bytes or metadata of one file were asked for."""
+
+    @property
+    def reads(self) -> int:
+        """How often bytes or metadata of one file were asked for."""
 
     def place(self, names: str) -> FilePlace:
         """The place that selects these names below the base."""
@@ -63,7 +65,7 @@ class HeldFolder:
         self._folder, self._patch = folder, patch
         self._action: OnRead = lambda number: False
         self._number = 0
-        read_at, read_content = local_place.read_at, fingerprint.read_content
+        read_at, read_content = fingerprint.read_at, fingerprint.read_content
 
         def read(descriptor: int, offset: int, size: int) -> bytes:
             self._note()

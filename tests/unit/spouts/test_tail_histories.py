@@ -217,9 +217,7 @@ def test_every_byte_of_every_file_is_in_one_range(
     """
     settled_s, rotated_s = waits
     with tempfile.TemporaryDirectory() as folder:
-        night = Night(
-            Path(folder), banner, bytes_per_batch=bytes_per_batch, settled_s=settled_s, rotated_s=rotated_s
-        )
+        night = Night(Path(folder), banner, bytes_per_batch=bytes_per_batch, settled_s=settled_s, rotated_s=rotated_s)
         for step in steps:
             night.step(*step)
         night.end()
@@ -274,7 +272,8 @@ def test_an_archive_beside_the_file_that_it_was_made_of_is_told_and_not_read(nig
     night.end()
 
     night.check()
-    assert night.reading.said == [f"{archive}: all of it is the beginning of {one.rotated[0]}: taken for a copy, not read"]
+    (said,) = night.reading.said
+    assert said == f"{archive}: all of it is the beginning of {one.rotated[0]}: taken for a copy, not read"
 
 
 def test_an_archive_goes_to_the_log_that_has_most_of_it(night: Night) -> None:
@@ -300,7 +299,7 @@ def test_an_archive_goes_to_the_log_that_has_most_of_it(night: Night) -> None:
 
 @pytest.mark.parametrize("is_watching", [True, False])
 def test_a_new_log_with_the_inode_of_a_removed_one_is_no_truncated_log(night: Night, is_watching: bool) -> None:
-    """The oldest file is removed, and a new log is made, between two looks: most file systems give it the same inode."""
+    """The oldest file is removed, and a new log is made, between two looks: most disks give it the same inode."""
     one, other = night.programs
     one.write(1, is_whole=True)
     night.end()
@@ -352,9 +351,7 @@ def test_bytes_that_nobody_read_are_lost_aloud_although_the_inode_is_used_again(
         night.look()
 
 
-def test_a_file_that_is_renamed_while_it_is_looked_for_is_found(
-    night: Night, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_renamed_while_it_is_looked_for_is_found(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotation goes on while a task looks for the lines of its batch."""
     one = night.programs[0]
     one.write(2, is_whole=True)
@@ -374,3 +371,29 @@ def test_a_file_that_is_renamed_while_it_is_looked_for_is_found(
     monkeypatch.setattr(identity, "found_files", then_rotated)
     night.reading.replay_all()
     assert not rotations
+
+
+def test_a_file_and_the_archive_of_it_that_are_both_new_are_read_once(night: Night) -> None:
+    """Whoever compressed it died before the first driver came."""
+    one = night.programs[0]
+    one.write(2, is_whole=True)
+    one.rename()
+    one.compress(0, ".gz", is_kept=True)
+
+    night.end()
+    night.check()
+
+
+def test_a_log_that_is_being_copied_when_the_first_driver_comes_is_read_once(tmp_path: Path) -> None:
+    night = Night(tmp_path, b"", rotated_s=10)
+    one = night.programs[0]
+    one.write(2, is_whole=True)
+    shutil.copyfile(one.path, one.path.with_name("a.log.1"))
+    while night.look():
+        pass
+    one.path.write_bytes(b"")
+    one._rotated()
+    one.write(2, is_whole=True)
+
+    night.end()
+    night.check()

@@ -13,7 +13,6 @@ from txtopo.spouts.matching_files import find_files
 from txtopo.spouts.planned_file import COMPONENT
 from txtopo.spouts.tail.log_file import Range, open_log
 
-
 LOOKS_MAX = 5
 """Number of times that the file of a range is looked for, if files are renamed meanwhile."""
 

@@ -114,7 +114,7 @@ class TailCoordinator:
         self._wait_s = math.inf
         self._growth: dict[tuple[int, int], Growth] = {}
         self._seen: dict[str, _LogFound] = {}
-        """File of each partition when it was last seen: a name, a place on the disk or both are another file's later."""
+        """File of each partition when it was last seen: its name and its inode may be those of another file later."""
         self._ends: dict[str, int] = {}
         """Size of each partition's file when it was last seen."""
         self._archives: dict[tuple[Any, ...], Any] = {}
@@ -148,7 +148,14 @@ class TailCoordinator:
         self._ranges = {}
         for name, found in list(look.by_name.items()):
             self._cut(look, name, found, planned[name])
-        for found in self._unknown(look, planned):
+        # What may be a copy of another new file is known as that when the other one is planned.
+        new = list(self._unknown(look, planned))
+        late = [found for found in new if not found.is_live and (found.is_compressed or self._quiet_in_s(look, found))]
+        count = len(self._ranges)
+        for found in new:
+            if found not in late:
+                self._cut(look, "", found, None, known)
+        for found in late if len(self._ranges) == count else ():
             self._cut(look, "", found, None, known)
         self._wait_s = look.wait_s
         return list(self._ranges)
