@@ -240,7 +240,8 @@ class ObjectPlace(FilePlace):
         fails the listing: half of one is not a place with fewer files.
         """
         store = _store(self._bucket, os.getpid())
-        pages = _client().list(store, prefix=folder or None, offset=offset, chunk_size=LISTED_AT_ONCE)
+        with told(self.path):
+            pages = _client().list(store, prefix=folder or None, offset=offset, chunk_size=LISTED_AT_ONCE)
         while True:
             with told(self.path):
                 page = next(pages, None)
@@ -273,14 +274,19 @@ def _head(url: str) -> tuple[FileStat, str | None]:
     return _stat_of(url, found), None if version in (None, "", "null") else str(version)
 
 
-@lru_cache(maxsize=10_000)
 def _is_object(url: str, modified: Any) -> bool:
     """Return True for an object of this name without content. `modified` is its time, as a listing has it."""
     try:
-        _head(url)
+        _check_object(url, modified)
     except FileNotFoundError:
         return False
     return True
+
+
+@lru_cache(maxsize=10_000)
+def _check_object(url: str, modified: Any) -> None:
+    """Raise FileNotFoundError if there is none, which is asked each time; that there is one is asked once."""
+    _head(url)
 
 
 def _stat_of(url: str, found: Any) -> FileStat:

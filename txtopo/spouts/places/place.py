@@ -76,8 +76,8 @@ class FilePlace(ABC):
 
     @abstractmethod
     def find(self, pass_over: PassOver | None = None) -> Iterator[Found]:
-        """Yield every file that the path selects. Files that `pass_over` chooses may be passed over. Raises OSError: a
-        place that cannot be listed completely is an error, and never one with fewer files.
+        """Yield every file that the path selects; one may come twice. Files that `pass_over` chooses may be passed
+        over. Raises OSError: a place that cannot be listed completely is an error, and never one with fewer files.
         """
 
     @abstractmethod
