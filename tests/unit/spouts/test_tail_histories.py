@@ -27,7 +27,7 @@ BANNERS = (b"", b"service starts\n", b"".join(b"banner %04d\n" % number for numb
 
 
 class Program:
-    """A program with one log, what logrotate does with it, and a disk that uses inodes again at once."""
+    """A program with one log, what logrotate does with it, and a disk that uses inodes again immediately."""
 
     def __init__(self, path: Path, banner: bytes, number: int) -> None:
         self.path = path
@@ -273,7 +273,7 @@ def test_an_archive_beside_the_file_that_it_was_made_of_is_told_and_not_read(nig
 
     night.check()
     (said,) = night.reading.said
-    assert said == f"{archive}: all of it is the beginning of {one.rotated[0]}: taken for a copy, not read"
+    assert said == f"{archive}: all of it is the beginning of {one.rotated[0]}: regarded as a copy, not read"
 
 
 def test_an_archive_goes_to_the_log_that_has_most_of_it(night: Night) -> None:

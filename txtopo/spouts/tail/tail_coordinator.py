@@ -326,7 +326,7 @@ class TailCoordinator:
 
     def _stood_at(self, path: str, name: str, planned: Mapping[str, Range]) -> bool:
         """Return True if the partition's file was the log at this path. Otherwise its inode is used again: a file that
-        was removed after its rotation leaves it to the next one that is made, often at once.
+        was removed after its rotation leaves it to the next one that is made, often immediately.
         """
         if name in self._seen:
             return self._seen[name].is_live and self._seen[name].path == path
@@ -367,7 +367,7 @@ class TailCoordinator:
                 look.wait(seconds)
                 return True
             if original is not None and self._is_start_of(found, original, is_same=is_same is True):
-                self._say(f"{found.path}: all of it is the beginning of {original.path}: taken for a copy, not read")
+                self._say(f"{found.path}: all of it is the beginning of {original.path}: regarded as a copy, not read")
                 return True
         return False
 
