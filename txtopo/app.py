@@ -46,7 +46,7 @@ from txtopo.operating.last_run import given_by_hand
 from txtopo.ports import Executor
 from txtopo.topology.components import Topology
 from txtopo.topology.ignored_settings import ignored_settings, told_ignored
-from txtopo.topology.jvm_work import is_light_for_the_jvm
+from txtopo.topology.jvm_work import jvm_work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,7 +194,7 @@ def spark_executor(topology: Topology, digest: bytes, settings: Settings) -> Exe
 
     if (session := running_session()) is not None:
         return executor_on(session, topology, digest, settings)
-    options = replace(session_options(settings, f"txtopo {topology.name}"), light=is_light_for_the_jvm(topology))
+    options = replace(session_options(settings, f"txtopo {topology.name}"), work=jvm_work(topology))
     return SparkExecutor(topology, digest, options=options, ackers=settings.ackers)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import Java, find_java, java_environment
+from txtopo.spark.session.spark_settings import compiler_directives
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -85,3 +86,23 @@ def test_without_any_java_the_message_says_what_to_install(tmp_path: Path, monke
 
     with pytest.raises(ConfigurationError, match=r"is Java 11.*pip install 'txtopo\[local\]'"):
         find_java()
+
+
+def test_java_takes_the_directives_for_its_compiler_and_starts(tmp_path: Path) -> None:
+    """A file that Java cannot read would end the JVM when it starts."""
+    directives = tmp_path / "spark compiler directives.json"
+    directives.write_text(compiler_directives())
+
+    said = subprocess.run(
+        [
+            find_java().executable,
+            "-XX:+UnlockDiagnosticVMOptions",
+            f"-XX:CompilerDirectivesFile={directives}",
+            "-version",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "2 compiler directives added" in said.stdout

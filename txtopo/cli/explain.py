@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txtopo.cli.common import json_option, load, sayer, verb
-from txtopo.spark.session.spark_settings import FAST_COMPILER
 from txtopo.topology.committer_bolt import LATER
+from txtopo.topology.jvm_work import JvmWork
 from txtopo.topology.streams import DEFAULT_STREAM
 
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ ACKINGS = {
     "batch": "by batch: counts between tasks tell when a batch is complete",
     "tuple": "by tuple: counts between tasks, and the tree of every spout tuple",
     "off": "off: nothing tells whether a batch is complete but Spark",
+}
+JVM_WORKS = {
+    JvmWork.MESSAGES: "computes with no rows",
+    JvmWork.GROUPS: "adds up what tasks have counted, and optimises only loops over rows",
+    JvmWork.ROWS: "computes with rows",
 }
 RUNTIMES = {
     "tuples": "tuples go from task to task, level by level",
@@ -111,7 +116,7 @@ def explain_text(document: Mapping[str, Any]) -> str:
             f"  acking     {_acking(document)}",
             f"  waves      {_waves(document['waves'])}",
             f"  commits    {_commits(document['commit_runs'])}",
-            f"  JVM        {_jvm(document['jvm_options'])}",
+            f"  JVM        {_jvm(document['jvm_work'], document['jvm_options'])}",
             "",
             "Components:",
             *_indented(line for item in document["components"] for line in _component(item)),
@@ -145,11 +150,10 @@ def _waves(waves: Mapping[str, Any]) -> str:
     return f"yes, up to {waves['txids_max']} batches or {limit} of input share a Spark job"
 
 
-def _jvm(options: Sequence[str]) -> str:
+def _jvm(work: str, options: Sequence[str]) -> str:
     if not options:
         return "starts with the compilers that you name"
-    rows = "no rows" if FAST_COMPILER in options else "rows"
-    return f"computes with {rows}: starts with {' '.join(options)}, unless you name a compiler"
+    return f"{JVM_WORKS[JvmWork(work)]}: starts with {' '.join(options)}, unless you name a compiler"
 
 
 def _commits(runs: Mapping[str, Any]) -> str:

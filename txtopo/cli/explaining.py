@@ -21,7 +21,7 @@ from txtopo.topology.components import (
 )
 from txtopo.topology.guarantees import given
 from txtopo.topology.ignored_settings import ignored_settings
-from txtopo.topology.jvm_work import is_light_for_the_jvm
+from txtopo.topology.jvm_work import jvm_work
 from txtopo.topology.outputs import fields_of
 from txtopo.topology.partial_counts import counted_together, counted_upstream
 from txtopo.topology.promised_rows import unchecked_promises
@@ -86,7 +86,8 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             "bytes_max": settings.wave_bytes_max,
         },
         "commit_runs": _commit_runs(topology, settings),
-        "jvm_options": compiler_options(is_light_for_the_jvm(topology), settings.conf, os.environ),
+        "jvm_work": jvm_work(topology),
+        "jvm_options": compiler_options(jvm_work(topology), settings.conf, os.environ),
         "components": _components(topology, ackers),
         "guarantees": [
             {

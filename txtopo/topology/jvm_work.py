@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from txtopo.topology.components import Topology
 
 
-def is_light_for_the_jvm(topology: Topology) -> bool:
-    """Return True if the JVM only passes on messages of the tuple runtime, which Python tasks compute. False if it may
-    compute with rows: functions over DataFrames, spouts that give a DataFrame, and tuples of spouts that committers
-    count without tuple bolts: with many different keys the tasks send them one by one.
+class JvmWork(StrEnum):
+    """What the JVM computes, and so which of its code Java's optimising compiler, C2, is worth."""
 
-    Then its fast compiler, C1, is enough: C2, which optimises for long loops over rows, would cost more CPU than it
-    saves.
+    MESSAGES = "messages"
+    """It only passes on messages of the tuple runtime, which Python tasks compute: C1, the fast compiler, is enough.
+    C2, which optimises for long loops over rows, would cost more CPU than it saves.
     """
+    GROUPS = "groups"
+    """It adds up what Python tasks have counted, with Spark's code alone. With many different keys the tasks send them
+    one by one, so the loops over rows are worth C2, but nothing else is.
+    """
+    ROWS = "rows"
+    """It runs functions over DataFrames or spouts that give one, with code of users and of any library."""
+
+
+def jvm_work(topology: Topology) -> JvmWork:
+    """Return what the JVM has to compute for this topology."""
     if topology.frame_bolts or any(item.spout.emits_frame for item in topology.spouts):
-        return False
-    return topology.has_tuples
+        return JvmWork.ROWS
+    return JvmWork.MESSAGES if topology.has_tuples else JvmWork.GROUPS

@@ -18,12 +18,13 @@ from txtopo.spark.session.spark_settings import (
     FAST_COMPILER,
     METASPACE,
     PATIENT_COMPILER,
+    compiler_directives,
     compiler_options,
     memory_options,
 )
 from txtopo.spouts import FileSpout
 from txtopo.topology.components import Topology
-from txtopo.topology.jvm_work import is_light_for_the_jvm
+from txtopo.topology.jvm_work import JvmWork, jvm_work
 from txtopo.topology.partial_counts import PartialCount, counted_in_spout
 
 FIELDS = "word string, n double"
@@ -51,16 +52,16 @@ def topology(*, bolt: Any = None) -> Topology:
 def test_only_where_python_tasks_pass_tuples_the_jvm_has_little_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert is_light_for_the_jvm(topology(bolt=Passing()))
-    assert not is_light_for_the_jvm(topology(bolt=lambda frame: frame))
+    assert jvm_work(topology(bolt=Passing())) is JvmWork.MESSAGES
+    assert jvm_work(topology(bolt=lambda frame: frame)) is JvmWork.ROWS
     monkeypatch.setattr(FileSpout, "emits_frame", True)
-    assert not is_light_for_the_jvm(topology(bolt=Passing()))
+    assert jvm_work(topology(bolt=Passing())) is JvmWork.ROWS
 
 
 def test_what_the_tasks_of_a_spout_count_may_be_work_for_the_jvm() -> None:
     """They give up grouping where keys are mostly different: then the JVM aggregates every row."""
     assert isinstance(counted_in_spout(topology(), "lines"), PartialCount)
-    assert not is_light_for_the_jvm(topology())
+    assert jvm_work(topology()) is JvmWork.GROUPS
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,14 @@ def test_what_the_tasks_of_a_spout_count_may_be_work_for_the_jvm() -> None:
     ],
 )
 def test_a_compiler_that_the_user_names_is_never_overruled(conf: dict[str, str], environ: dict[str, str]) -> None:
-    assert compiler_options(True, conf, environ) == compiler_options(False, conf, environ) == ()
+    assert [compiler_options(work, conf, environ) for work in JvmWork] == [()] * 3
 
 
 def test_other_options_of_the_user_are_kept_beside_the_fast_compiler() -> None:
     conf = {"spark.driver.extraJavaOptions": "-Dfile.encoding=UTF-8 -Xss4m", "spark.driver.memory": "2g"}
 
-    assert compiler_options(True, conf, {"JAVA_TOOL_OPTIONS": "-Duser.language=en"}) == (FAST_COMPILER,)
-    assert compiler_options(False, conf, {}) == PATIENT_COMPILER
+    assert compiler_options(JvmWork.MESSAGES, conf, {"JAVA_TOOL_OPTIONS": "-Duser.language=en"}) == (FAST_COMPILER,)
+    assert compiler_options(JvmWork.ROWS, conf, {}) == PATIENT_COMPILER
 
 
 def test_a_run_starts_the_jvm_as_its_topology_needs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_a_run_starts_the_jvm_as_its_topology_needs_it(monkeypatch: pytest.Monke
         found: SessionOptions = cast("Any", app.spark_executor(of, b"", Settings()))._options
         return found
 
-    assert options(topology(bolt=Passing())).light
-    assert not options(topology(bolt=lambda frame: frame)).light
+    assert options(topology(bolt=Passing())).work is JvmWork.MESSAGES
+    assert options(topology()).work is JvmWork.GROUPS
 
 
 def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,13 +112,18 @@ def test_the_options_of_the_jvm_precede_those_of_the_user(monkeypatch: pytest.Mo
     monkeypatch.setattr(java_gateway, "launch_gateway", launch)
     monkeypatch.setattr(SparkContext, "_ensure_initialized", lambda gateway: None)
     conf = {"spark.driver.extraJavaOptions": "-Dmine=1 -Xss4m"}
-    for light in (True, False):
-        options = SessionOptions(app_name="t", log_folder=tmp_path, conf=conf, light=light)
-        launch_jvm(tmp_path, options.log_file, light, merged=settings(options))
+    for work in JvmWork:
+        options = SessionOptions(app_name="t", log_folder=tmp_path, conf=conf, work=work)
+        launch_jvm(tmp_path, options.log_file, work, merged=settings(options))
 
-    fast, usual = (words.partition(".properties ")[2] for words in launched)
+    fast, groups, usual = (words.partition(".properties ")[2] for words in launched)
     assert fast == f"{FAST_COMPILER} {METASPACE} -Dmine=1 -Xss4m"
     assert usual == " ".join([*PATIENT_COMPILER, METASPACE, "-Dmine=1 -Xss4m"])
+    directives = tmp_path / "spark-compiler-directives.json"
+    named = ["-XX:+UnlockDiagnosticVMOptions", f'"-XX:CompilerDirectivesFile={directives}"']
+    assert groups == " ".join([*PATIENT_COMPILER, *named, METASPACE, "-Dmine=1 -Xss4m"])
+    assert directives.read_text() == compiler_directives()
+    assert sorted(path.name for path in tmp_path.glob("spark-compiler*")) == [directives.name]
 
 
 def test_the_memory_of_classes_that_the_user_sets_is_never_overruled() -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txtopo.spark.session.spark_settings import java_options_given
+from txtopo.topology.jvm_work import JvmWork
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -258,7 +259,9 @@ def _note_classes(noted: Path, work: Path) -> tuple[str, list[str]]:
     from txtopo.spark.session.spark_session import SessionOptions, start_session, stop_session
 
     conf = {"spark.driver.extraJavaOptions": f"-XX:DumpLoadedClassList={noted}"}
-    options = SessionOptions(app_name="txtopo classes", log_folder=work, master="local[2]", conf=conf, light=True)
+    options = SessionOptions(
+        app_name="txtopo classes", log_folder=work, master="local[2]", conf=conf, work=JvmWork.MESSAGES
+    )
     spark = start_session(options)
     try:
         numbers = spark.range(100).withColumn("name", functions.col("id").cast("string"))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,8 @@ from typing import Any, ClassVar
 from pyspark import SparkConf, SparkContext, java_gateway
 
 from txtopo.spark.session.class_archive import usable_archive
-from txtopo.spark.session.spark_settings import compiler_options, memory_options
+from txtopo.spark.session.spark_settings import compiler_directives, compiler_options, memory_options
+from txtopo.topology.jvm_work import JvmWork
 
 KILLED_S = 0.5
 """Seconds after which a JVM whose connections broke has visibly ended."""
@@ -94,7 +96,7 @@ def _signals_held() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping[str, str]) -> None:
+def launch_jvm(log_folder: Path, log_file: Path, work: JvmWork, *, merged: Mapping[str, str]) -> None:
     """Start the JVM with these settings of Spark, for PySpark to use. All that it prints goes to `log_file`."""
     log_folder.mkdir(parents=True, exist_ok=True)
     log4j = (log_folder / "spark-log4j2.properties").resolve()
@@ -105,7 +107,7 @@ def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping
             launch.set(name, value)
     own = [
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        *compiler_options(light, merged, os.environ),
+        *_compiler(log_folder, work, merged),
         *memory_options(merged, os.environ),
     ]
     Jvm.archive = usable_archive(merged, os.environ)
@@ -123,6 +125,20 @@ def launch_jvm(log_folder: Path, log_file: Path, light: bool, *, merged: Mapping
         finally:
             module.Popen = plain
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _compiler(folder: Path, work: JvmWork, merged: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options of the compilers; the file that they name is written to this folder."""
+    options = compiler_options(work, merged, os.environ)
+    if work is not JvmWork.GROUPS or not options:
+        return options
+    path = (folder / "spark-compiler-directives.json").resolve()
+    if not path.exists() or path.read_text() != compiler_directives():
+        # Another driver may start its JVM with this file at the same time: it is never seen half-written.
+        scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+        scratch.write_text(compiler_directives())
+        scratch.replace(path)
+    return (*options, "-XX:+UnlockDiagnosticVMOptions", f'"-XX:CompilerDirectivesFile={path}"')
 
 
 def forget_an_archive_that_crashed() -> None:

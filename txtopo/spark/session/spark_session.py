@@ -35,6 +35,7 @@ from txtopo.spark.session.spark_settings import (
     machine_memory_bytes,
     worker_memory_mib,
 )
+from txtopo.topology.jvm_work import JvmWork
 
 TASK_FAILURES_MAX = 4
 """Tries of a task. Spark's plain `local[N]` allows one, so that a dead Python worker would end the job."""
@@ -70,8 +71,8 @@ class SessionOptions:
     """Further Spark settings; settings in RESULT_SETTINGS must keep their value."""
     py_files: tuple[str, ...] = ()
     """Python files, zips and wheels for the executors."""
-    light: bool = False
-    """True if the JVM computes with no rows: it starts with FAST_COMPILER, otherwise with PATIENT_COMPILER, unless
+    work: JvmWork = JvmWork.ROWS
+    """What the JVM computes: with messages alone it starts with FAST_COMPILER, otherwise with PATIENT_COMPILER, unless
     the user chooses a compiler.
     """
 
@@ -144,7 +145,7 @@ def start_session(options: SessionOptions) -> SparkSession:
         merged |= _sockets.settings(merged)
     with _environment(str(merged["spark.master"])), _interrupt_handler_kept():
         try:
-            launch_jvm(options.log_folder, options.log_file, options.light, merged=merged)
+            launch_jvm(options.log_folder, options.log_file, options.work, merged=merged)
             builder = SparkSession.builder
             for name, value in merged.items():
                 builder = builder.config(name, value)

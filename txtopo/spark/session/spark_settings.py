@@ -4,10 +4,13 @@ cost.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from txtopo.topology.jvm_work import JvmWork
 
 RESULT_SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -52,6 +55,26 @@ PATIENT_COMPILER = (
 """C2 compiles what is called ten times as often as Java requires: what runs for each row, not Spark's own code, which
 it would optimise for longer than that runs in the first batches. Loops are compiled as early as usual.
 """
+COMPILED_FOR_GROUPS = tuple(
+    f"org/apache/{package}/*.*"
+    for package in (
+        "spark/sql/catalyst/expressions",
+        "spark/sql/execution",
+        "spark/sql/util",
+        "spark/sql/vectorized",
+        "spark/unsafe",
+        "spark/memory",
+        "spark/serializer",
+        "spark/shuffle",
+        "spark/storage",
+        "spark/util/collection",
+        "arrow",
+    )
+)
+"""What C2 compiles where the JVM only adds up groups: the code that runs for each row, and what it calls and C2 takes
+into it. Otherwise most of the CPU of C2 goes into class files, py4j, regular expressions and JSON. Patterns of Java's
+compiler directives (JEP 165).
+"""
 METASPACE = "-XX:MetaspaceSize=256m"
 """Room for the classes of Spark before the JVM first looks for classes to unload. Java's own value, 21 MiB, makes it
 mark its whole heap ten times while Spark starts and in the first batches, and it finds nothing.
@@ -61,13 +84,21 @@ _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SP
 _COMPILER = re.compile(r"Tier|Compil|JVMCI|-Xint|-Xcomp|-Xmixed|-client|-server")
 
 
-def compiler_options(light: bool, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the JVM's options for its compilers, which depend on whether the JVM is `light`; none if the user gave
-    any: the user's have priority, and some exclude each other.
+def compiler_options(work: JvmWork, conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the JVM's options for its compilers, which depend on its work; none if the user gave any: the user's have
+    priority, and some exclude each other.
     """
     if _COMPILER.search(java_options_given(conf, environ)):
         return ()
-    return (FAST_COMPILER,) if light else PATIENT_COMPILER
+    return (FAST_COMPILER,) if work is JvmWork.MESSAGES else PATIENT_COMPILER
+
+
+def compiler_directives() -> str:
+    """Return the text of a file with which C2 compiles only COMPILED_FOR_GROUPS. The first pattern that fits a method
+    counts; C1 compiles all methods.
+    """
+    wanted = {"match": COMPILED_FOR_GROUPS, "c2": {"Exclude": False}}
+    return json.dumps([wanted, {"match": "*.*", "c2": {"Exclude": True}}])
 
 
 def memory_options(conf: Mapping[str, str], environ: Mapping[str, str]) -> tuple[str, ...]:
