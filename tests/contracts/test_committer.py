@@ -19,7 +19,7 @@ from tests.contracts.committer_contract import FIELDS, TABLE, CommitterContract,
 from tests.contracts.ledger_driver import lead_on, listen
 from tests.contracts.test_ledger import EMPTY, MemoryWorld, PostgresWorld, one_database
 from tests.contracts.upsert_contract import UpsertContract
-from txtopo import AggregateCommitter, CountCommitter
+from txtopo import AggregateCommitter, AppendCommitter, CountCommitter, ReplaceCommitter, UpsertCommitter
 from txtopo.audit.check_target import check_target
 from txtopo.audit.verdicts import Findings
 from txtopo.committers.postgres import refold
@@ -27,11 +27,12 @@ from txtopo.committers.protocol.count_tables import shape_of
 from txtopo.committers.protocol.folds import left, left_of_keys
 from txtopo.core.fields import parse_fields
 from txtopo.core.values import Committed, CommitterResult
-from txtopo.errors import Halted
+from txtopo.errors import BatchDataError, Halted
 from txtopo.reports.stored_description import committers_of
 from txtopo.spouts.arrow_types import arrow_schema
+from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.components import CommitterComponent, Subscription
-from txtopo.tuples.storable_keys import check_keys, text_bytes_max
+from txtopo.tuples.storable_keys import check_keys, check_row_keys, text_bytes_max
 
 __all__ = ["listen", "one_database"]
 
@@ -204,6 +205,49 @@ class TestPostgresCommitters(CommitterContract, AppendContract, UpsertContract):
         for plan in (driver.ready(1), driver.redo(2, 1)):
             assert isinstance(driver.commit(plan, results=(result,)), Committed)
         assert [(row["url"], row["count"]) for row in world.table("public.pages")] == [(row["url"], 1)]
+
+    @pytest.mark.parametrize("kind", ["upsert", "replace", "minimum", "append"])
+    def test_the_longest_key_that_passes_fits_the_indexes_of_each_committer(
+        self, world: PostgresTables, kind: str
+    ) -> None:
+        """The table, the log and the contributions have indexes on the keys; rows that are appended are found by batch
+        and number, so their texts are as long as they like.
+        """
+        fields = parse_fields("url string, raw binary, exact decimal(38,0), seen bigint")
+        keys = ["url", "raw", "exact"]
+        schema = arrow_schema(fields)
+        room = text_bytes_max(list(schema.types)[: len(keys)]) if kind != "append" else 100_000
+        bolts: dict[str, CommitterBolt] = {
+            "upsert": UpsertCommitter("pages", keys, version="seen"),
+            "replace": ReplaceCommitter("pages", partition=keys),
+            "minimum": AggregateCommitter("pages", keys, mins={"seen": "first"}),
+            "append": AppendCommitter("pages"),
+        }
+        component = CommitterComponent(
+            name="pages", bolt=bolts[kind], input=Subscription(source="spout"), fields=fields
+        )
+        chance = random.Random(1)
+        long = {
+            "url": "".join(chr(chance.randrange(33, 127)) for _ in range(room // 2)),
+            "raw": chance.randbytes(room - room // 2),
+            "exact": Decimal(10**38 - 1),
+        }
+        row = {**long, "count": 1, "first": 7} if kind == "minimum" else {**long, "seen": 7}
+        table = pa.Table.from_pylist([row], arrow_schema(component.result_fields))
+        if kind == "minimum":
+            check_keys("pages", table, len(keys))
+        else:
+            check_row_keys("pages", component.bolt.row_keys, table)
+        driver = lead_on(world, component)
+        result = CommitterResult(committer="pages", arrived=1, rows=table, row_count=1, bytes=1)
+        for plan in (driver.ready(1), driver.redo(2, 1)):
+            outcome = driver.commit(plan, results=(result,))
+            assert isinstance(outcome, Committed), outcome
+        assert [found["url"] for found in world.table("public.pages")] == [row["url"]]
+        if kind in ("upsert", "replace"):
+            longer = pa.Table.from_pylist([{**row, "url": f"{row['url']}x"}], table.schema)
+            with pytest.raises(BatchDataError, match=r"committer pages: key (url|raw) has 1,\d+ bytes"):
+                check_row_keys("pages", component.bolt.row_keys, longer)
 
     def test_contributions_are_joined_by_hash_when_a_minimum_is_recomputed(self, world: PostgresTables) -> None:
         """Records are joined by sorting: a million contributions took longer than a statement may."""

@@ -343,18 +343,24 @@ def test_deadlock_is_nobodys_fault(world: World) -> None:
 
 
 def test_batch_in_another_database_transaction_is_refused(world: World) -> None:
-    """P9: who ends the database transaction loses the fence lock, so nothing of the batch may be committed."""
+    """P9, R31: who ends the database transaction loses the fence lock, so nothing of the batch may be committed; the
+    statement that would finish it looks for itself.
+    """
     driver = world.lead()
     plan = driver.ready(1)
 
-    with pytest.raises(PostgresUnavailable, match="not the database transaction that locked the fence"):
-        with driver.ledger.session(driver.lead) as session:
-            session.lock_fence()
-            session._connection.exec_driver_sql("rollback; begin")  # type: ignore[attr-defined]
-            session.append_ledger(LedgerEntry(plan=plan, attempt=TransactionAttempt(1, 0)))
-            session.apply(driver.committers[0], result_of(ROWS))
+    with driver.ledger.session(driver.lead) as session:
+        session.lock_fence()
+        session._connection.exec_driver_sql("rollback; begin")  # type: ignore[attr-defined]
+        session.append_ledger(LedgerEntry(plan=plan, attempt=TransactionAttempt(1, 0)))
+        session.apply(driver.committers[0], result_of(ROWS))
+        with pytest.raises(PostgresUnavailable, match="not the database transaction that locked the fence"):
             session.finish(LedgerTotals(read=6, rejected=0, dead_lettered=0, committers=1, spans={}))
+        there = session._connection.exec_driver_sql(  # type: ignore[attr-defined]
+            "select f.last_txid, l.state from txtopo.fence f join txtopo.ledger l using (topology) where l.txid = 1"
+        ).all()
 
+    assert there == [(0, "applying")], "the server itself finished nothing"
     assert world.query("select * from flights_count") == []
 
 

@@ -11,6 +11,7 @@ from txtopo.committers.postgres.postgres_halves import postgres_half
 from txtopo.config import Settings
 from txtopo.core.fields import Fields
 from txtopo.spark.session.spark_settings import compiler_options
+from txtopo.topology.committer_bolt import LATER, Later
 from txtopo.topology.components import (
     BoltComponent,
     CommitterComponent,
@@ -19,6 +20,7 @@ from txtopo.topology.components import (
     Topology,
     TupleBoltComponent,
 )
+from txtopo.topology.filled_committers import cannot_backfill
 from txtopo.topology.guarantees import given
 from txtopo.topology.ignored_settings import ignored_settings
 from txtopo.topology.jvm_work import jvm_work
@@ -101,10 +103,25 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
             for spout in spouts_upstream(topology, committer)
         ],
         "committers": [
-            {"name": item.name, "ddl": _ddl(item), "cannot": dict(item.bolt.cannot())} for item in topology.committers
+            {"name": item.name, "ddl": _ddl(item), "cannot": dict(cannot_of(topology, item))}
+            for item in topology.committers
         ],
         "ignored": [one._asdict() for one in ignored_settings(topology)],
     }
+
+
+def cannot_of(topology: Topology, committer: CommitterComponent) -> Mapping[Later, str]:
+    """Return what cannot be done with the batches of a committer, each with the reason: because of its kind, and of its
+    place in the topology.
+    """
+    found = dict(committer.bolt.cannot())
+    spouts = {spout.name for spout in topology.spouts}
+    if any(one.source not in spouts for one in committer.inputs):
+        found.setdefault("audit by key", "bolts stand between the source and its rows")
+    why = cannot_backfill(topology.committers, topology.phases, committer.name)
+    if why is not None:
+        found.setdefault("backfill", why)
+    return {later: found[later] for later in LATER if later in found}
 
 
 def _commit_runs(topology: Topology, settings: Settings) -> Mapping[str, Any]:

@@ -221,6 +221,10 @@ def test_without_spark_dataframe_bolts_leave_waves_open(capsys: pytest.CaptureFi
         'create table "public"."counts_contribution" ("txid" bigint not null, "reverses" bigint, "carrier" text' in out
     )
     assert "create trigger frozen before update or delete" in out
+    assert (
+        "  counts: recompute, trace, backfill\n    no audit by key: bolts stand between the source and its rows\n"
+        in out
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from txtopo.spouts.formats.lines.known_patterns import KNOWN_PATTERNS
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("logs.md", 3), ("json.md", 1), ("csv.md", 1), ("parquet.md", 1), ("recipes.md", 8)]
+    ("page", "blocks"), [("logs.md", 3), ("json.md", 1), ("csv.md", 1), ("parquet.md", 1), ("recipes.md", 10)]
 )
 def test_every_block_of_a_format_runs_and_prints_what_the_page_says(page: str, blocks: int) -> None:
     seen = 0
