@@ -57,7 +57,7 @@ class UpsertCommitter(AppendCommitter):
 
     @property
     def row_keys(self) -> RowKeys:
-        return RowKeys(self.keys, one_row=not (self.version or self.whole))
+        return RowKeys(self.keys, one_row=not (self.version or self.whole), version=self.version)
 
     def required_fields(self) -> tuple[str, ...]:
         named = (*self.keys, *self.version, *((self.deleted,) if self.deleted is not None else ()))

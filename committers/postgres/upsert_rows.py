@@ -117,9 +117,18 @@ class PostgresUpsert(PostgresAppend):
 
 
 def _index(shape: UpsertShape) -> str:
-    """Return the statement that lets the rows of a key be found in the log."""
-    keys = ", ".join(unescaped(key.name) for key in shape.keys)
-    return f"create index on {unescaped(shape.log.schema)}.{unescaped(shape.log.table)} ({keys})"
+    """Return the statement that lets the last row of a key be found in the log without reading the others: they become
+    more with every batch.
+    """
+    keys = [unescaped(key.name) for key in shape.keys]
+    listed = ", ".join([*keys, "origin"] if shape.whole else [*keys, *_latest_first(shape)])
+    return f"create index on {unescaped(shape.log.schema)}.{unescaped(shape.log.table)} ({listed})"
+
+
+def _latest_first(shape: UpsertShape, alias: str = "") -> list[str]:
+    """Return the order of the rows of a key: as the index has them, the last one first."""
+    versions = [f"{alias}{quoted(name)}" if alias else unescaped(name) for name in shape.version]
+    return [*(f"{version} desc nulls last" for version in versions), f"{alias}origin desc", f"{alias}n desc"]
 
 
 def _fold(shape: UpsertShape) -> str:
@@ -134,13 +143,10 @@ def _fold(shape: UpsertShape) -> str:
     others = [column for column in shape.columns if column not in shape.unique]
     sets = ", ".join(f"{quoted(column.name)} = excluded.{quoted(column.name)}" for column in others)
     changed = f"update set {sets}" if others and not shape.whole else "nothing"
-    log = (
-        f"from k join {shape.log.target} l on {_same(shape.keys, 'l', 'k')} where l.txid is distinct from %(reverses)s"
-    )
     return f"""with gone as (delete from {shape.log.target} where txid = %(reverses)s returning {keys}),
 k as materialized (select {keys} from gone union select {keys} from {shape.log.target} where txid between %(first)s and
   %(last)s),
-w as materialized ({_of_last_batch(shape, log) if shape.whole else _last(shape, log)}),
+w as materialized ({_of_last_batch(shape) if shape.whole else _last(shape)}),
 p as materialized (select * from w {present}),
 d as (delete from {shape.target} t using k where {_same(shape.keys, "t", "k")}
   and not exists (select from p where {_same(shape.unique, "p", "t")})),
@@ -150,17 +156,21 @@ select (select count(*) from gone), (select results from txtopo.committer_count 
   o.committer) = (%(topology)s, %(reverses)s::bigint, %(committer)s))"""
 
 
-def _last(shape: UpsertShape, log: str) -> str:
-    keys = _listed(shape.keys, "l.")
-    order = [keys, *(f"l.{quoted(name)} desc nulls last" for name in shape.version), "l.origin desc", "l.n desc"]
-    return f"select distinct on ({keys}) {_listed(shape.columns, 'l.')} {log} order by {', '.join(order)}"
+def _last(shape: UpsertShape) -> str:
+    order = ", ".join(_latest_first(shape, "l."))
+    return f"""select {_listed(shape.columns, "l.")} from k cross join lateral (
+  select * from {_rows_of_key(shape)} order by {order} limit 1) l"""
 
 
-def _of_last_batch(shape: UpsertShape, log: str) -> str:
-    # No field is called `attempt`, a column of the log.
-    place = f"rank() over (partition by {_listed(shape.keys, 'l.')} order by l.origin desc) as attempt"
-    ranked = f"select {_listed(shape.columns, 'l.')}, {place} {log}"
-    return f"select {_listed(shape.columns)} from ({ranked}) r where attempt = 1"
+def _of_last_batch(shape: UpsertShape) -> str:
+    return f"""select {_listed(shape.columns, "l.")} from k cross join lateral (
+  select l.origin from {_rows_of_key(shape)} order by l.origin desc limit 1) o
+  cross join lateral (select * from {_rows_of_key(shape)} and l.origin = o.origin) l"""
+
+
+def _rows_of_key(shape: UpsertShape) -> str:
+    same = _same(shape.keys, "l", "k")
+    return f"{shape.log.target} l where {same} and l.txid is distinct from %(reverses)s"
 
 
 def _same(columns: Sequence[Column], one: str, other: str) -> str:

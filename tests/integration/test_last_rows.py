@@ -16,6 +16,7 @@ from tests.kit.audited import Leader, run_batches, select
 from tests.kit.audits import Audited, findings
 from txtopo import AppendCommitter, FileSpout, NewIds, ReplaceCommitter, TopologyBuilder, UpsertCommitter
 from txtopo.cli import main
+from txtopo.committers.postgres.upsert_rows import PostgresUpsert
 from txtopo.local.postgres import LocalPostgres
 from txtopo.topology.components import Topology
 
@@ -172,3 +173,37 @@ def test_a_planted_fault_in_a_table_of_last_rows_is_mismatch(shopped: Audited, n
 
     assert (code, report["verdict"]) == (1, "MISMATCH")
     assert check in {one["check"] for one in findings(report)}, report["findings"]
+
+
+def log_rows_read(dsn: str, topology: Topology, committer: str, txid: int) -> int:
+    """How many rows of the log the statement reads that sets the rows of a batch's keys."""
+    (component,) = (one for one in topology.committers if one.name == committer)
+    fold = PostgresUpsert(component)._fold
+    values = {"first": txid, "last": txid, "reverses": None, "topology": "shop", "committer": committer}
+    with closing(psycopg2.connect(dsn)) as connection, connection.cursor() as cursor:
+        cursor.execute("analyze")
+        cursor.execute(f"explain (analyze, format json) {fold}", values)
+        (plans,) = cursor.fetchone() or ([],)
+        connection.rollback()
+    nodes, read = [plans[0]["Plan"]], 0
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        if node.get("Relation Name") == f"{committer}_log" and "Scan" in node["Node Type"]:
+            read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+    return int(read)
+
+
+def test_a_commit_does_not_read_what_came_before_of_its_keys(database: str, tmp_path: Path) -> None:
+    """A key with 5,000 rows, and a partition that five batches replaced: the log grows, the work of a commit not."""
+    topology = shop(tmp_path)
+    for number in range(1, 6):
+        rows = (f"1,new,{step}," for step in range(1000 * number, 1000 * number + 1000))
+        write(tmp_path, number, *rows, *(f"{step},new,7," for step in range(2, 1000)))
+    write(tmp_path, 6, "1,late,3,", "1,later,9000,", "5,new,7,")
+    assert run_batches(database, topology) == 6
+
+    assert select(database, "select state, step from orders where id = 1") == [("later", 9000)]
+    assert select(database, "select id, txid from steps where step = 7") == [(5, 6)]
+    assert 3 <= log_rows_read(database, topology, "orders", 6) <= 3 + 2 * 2
+    assert 3 <= log_rows_read(database, topology, "steps", 6) <= 3 + 3 * 2 + 3

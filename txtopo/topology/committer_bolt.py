@@ -51,6 +51,8 @@ class RowKeys(NamedTuple):
     fields: tuple[str, ...]
     one_row: bool
     """True: a batch may have one row of a key only."""
+    version: tuple[str, ...] = ()
+    """Further fields of that index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

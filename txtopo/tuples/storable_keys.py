@@ -27,15 +27,15 @@ _DECIMAL_BYTES = 32
 """The most that a decimal needs."""
 
 
-def check_keys(committer: str, rows: pa.Table, keys: int) -> None:
+def check_keys(committer: str, rows: pa.Table, keys: int, beside: Sequence[pa.DataType] = ()) -> None:
     """Raise BatchDataError, naming committer, column and length, if the first `keys` columns of a row are too long for
-    an index row.
+    an index row. `beside`: types of fixed length that the index has, too.
     """
     columns = list(zip(rows.column_names[:keys], rows.columns[:keys], strict=True))
     long = [(name, pc.binary_length(column)) for name, column in columns if _is_long(column.type)]
     if not long or not rows.num_rows:
         return
-    room = text_bytes_max([column.type for _, column in columns])
+    room = text_bytes_max([*(column.type for _, column in columns), *beside])
     total = pc.fill_null(long[0][1], 0)
     for _, lengths in long[1:]:
         total = pc.add(total, pc.fill_null(lengths, 0))
@@ -64,7 +64,8 @@ def check_row_keys(committer: str, keys: RowKeys | None, rows: pa.Table) -> None
             raise BatchDataError(
                 f"committer {committer}: key {key} is NULL in a row", component=committer, fault="key is NULL"
             )
-    check_keys(committer, rows.select(keys.fields), len(keys.fields))
+    versions = [rows.schema.field(name).type for name in keys.version]
+    check_keys(committer, rows.select(keys.fields), len(keys.fields), versions)
     if not keys.one_row:
         return
     counted = rows.group_by(list(keys.fields)).aggregate([([], "count_all")])

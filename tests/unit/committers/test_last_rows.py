@@ -18,7 +18,7 @@ from txtopo.tuples.executor_halves import executor_half
 
 FIELDS = parse_fields("id bigint, name string, step int, ratio double, gone boolean")
 LONG = ("é" * 1_329, "key name has 2,658 bytes ('é")
-"""Of a text and a number: 2,656 bytes are the most."""
+"""Longer than a text beside a number may be."""
 
 
 def made(bolt: UpsertCommitter) -> CommitterComponent:
@@ -48,11 +48,13 @@ def processed(bolt: UpsertCommitter, *keys: tuple[int | None, str | None]) -> in
 )
 def test_a_key_that_cannot_be_stored_fails_the_batch_in_processing(bolt: UpsertCommitter) -> None:
     """Before any other batch waits for its commit; two rows of a key only where nothing orders them."""
-    assert processed(bolt, (1, "a"), (2, "a"), (1, "b" * 2_656)) == 3
+    most = 2_648 if bolt.version else 2_656  # The index of the log has the version, too.
+    assert processed(bolt, (1, "a"), (2, "a"), (1, "b" * most)) == 3
     for keys, why in (
         ([(1, "a"), (None, "a")], "key id is NULL in a row"),
         ([(1, None)], "key name is NULL in a row"),
         ([(1, "a"), (1, LONG[0])], LONG[1]),
+        ([(1, "b" * (most + 1))], f"key name has {most + 1:,} bytes ("),
     ):
         with pytest.raises(BatchDataError, match=f"^committer last: {re.escape(why)}"):
             processed(bolt, *keys)
