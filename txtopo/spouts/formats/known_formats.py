@@ -39,7 +39,7 @@ def chosen_format(
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise TopologyError(
-            f"FileSpout: format {chosen!r} is none of {', '.join(KINDS)}, and no object of txtopo.formats"
+            f"FileSpout: format {chosen!r} is none of {', '.join(KINDS)}, and no format of files from txtopo.formats"
         )
     if options and kind is not Csv:
         raise TopologyError(f"FileSpout: files of format {name!r} have no {next(iter(options))}")
