@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 from hypothesis import settings
 
-from tests.kit import bytecode, fast_jvm, random_order
+from tests.kit import bytecode, fast_jvm, other_postgres, random_order
 from tests.kit.needs import markers_for, needed_for
 from txtopo.errors import ConfigurationError
 from txtopo.local.java import find_java
@@ -36,6 +36,8 @@ pytest_plugins = [
     "tests.kit.one_spark",
 ]
 
+_PATCH = pytest.MonkeyPatch()
+"""Of the whole run."""
 _RUNNING: dict[str, pytest.Item] = {}
 """The test whose fixtures are made or that runs; none while a test is cleaned up."""
 
@@ -43,6 +45,7 @@ _RUNNING: dict[str, pytest.Item] = {}
 def pytest_configure() -> None:
     """From now on a service that a test starts without its marker fails that test, and Spark's JVMs start quickly."""
     sys.addaudithook(_refuse_unmarked)
+    other_postgres.use(_PATCH)
     fast_jvm.use()
 
 

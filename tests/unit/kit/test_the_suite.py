@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit import fix_postgres, seeds
+from tests.kit import fix_postgres, other_postgres, seeds
 from tests.kit.fix_postgres import PREFIX, clear_leftovers, folder_for_services
 from tests.kit.needs import SERVICES, markers_for, needed_for
 from tests.kit.night import differences, orders, read_report
 from tests.kit.one_spark import SHARED, scope_of
 from tests.kit.random_order import VARIABLE, seed, shuffled
+from txtopo.errors import ConfigurationError
+from txtopo.local.postgres_binaries import find_binaries
 
 ROOT = Path(__file__).resolve().parents[3]
 TESTS = [f"{file}.py::{number}" for file in "abcdef" for number in range(8)]
@@ -107,6 +109,17 @@ def test_what_a_killed_run_left_is_removed_and_what_is_used_stays(
         service.kill()
         service.communicate()
     assert not [*tmp_path.iterdir()]
+
+
+def test_another_postgres_than_that_of_the_wheel_is_used_where_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other one is taken in its place."""
+    monkeypatch.setenv(other_postgres.VARIABLE, str(tmp_path))
+    other_postgres.use(monkeypatch)
+
+    with pytest.raises(ConfigurationError, match=rf"found only: {tmp_path} \(does not run\)"):
+        find_binaries(None)
 
 
 def test_a_random_order_keeps_all_tests_and_those_of_a_file_together() -> None:
