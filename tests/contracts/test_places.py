@@ -26,7 +26,6 @@ class TestBucket(PlaceContract):
     @pytest.fixture
     def held(self, s3: S3, monkeypatch: pytest.MonkeyPatch) -> Held:
         pytest.importorskip("obstore")
-        monkeypatch.setattr(object_place, "READ_S", 1)
         monkeypatch.setattr(object_place, "RETRIES_MAX", 2)
         return HeldBucket(s3)
 

@@ -77,7 +77,8 @@ class LongListing:
         names: dict[str, bool] = {}
         """Key or common prefix -> whether it is a prefix."""
         last = ""
-        for key in self.keys[bisect_right(self.keys, after) :]:
+        for at in range(bisect_right(self.keys, after), len(self.keys)):  # A copy would count as memory of the client.
+            key = self.keys[at]
             if not key.startswith(prefix):
                 continue
             below, slash, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
