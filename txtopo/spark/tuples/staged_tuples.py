@@ -41,7 +41,7 @@ class RowsOfCommitters:
 
     def __call__(self, batch: pa.RecordBatch) -> int:
         """Return the rows of the committer that has most of them."""
-        results = batch.filter(pc.equal(batch.column("kind"), int(Kind.RESULT)))
+        results = batch.select(["source", "rows"]).filter(pc.equal(batch.column("kind"), int(Kind.RESULT)))
         for source, rows in zip(results.column("source").to_pylist(), results.column("rows").to_pylist(), strict=True):
             if source in self._tasks:
                 self._rows[self._tasks[source]] += rows
