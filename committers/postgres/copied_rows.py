@@ -11,7 +11,7 @@ import pyarrow as pa
 from sqlalchemy import Connection
 
 from txtopo.committers.postgres.apply_counts import array_literal, hash_of
-from txtopo.committers.postgres.copied_text import texts_of, with_front
+from txtopo.committers.postgres.copied_text import COPY_BYTES, texts_of, with_front
 from txtopo.committers.postgres.transactions import raw_of
 from txtopo.committers.protocol.row_tables import RowShape, numbered
 from txtopo.committers.sql_names import quoted
@@ -48,7 +48,7 @@ class CopiedRows:
     def send(self, connection: Connection, text: BytesIO) -> None:
         """COPY one text. One that is empty is sent too, so that a right that is missing shows without rows (W4)."""
         with raw_of(connection).cursor() as cursor:
-            cursor.copy_expert(self._copy, text)
+            cursor.copy_expert(self._copy, text, COPY_BYTES)
 
     def record(
         self, connection: Connection, topology: str, results: Mapping[int, CommitterResult], reversed_rows: int = 0

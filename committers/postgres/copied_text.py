@@ -10,6 +10,8 @@ from pyarrow import csv
 
 ROWS_PER_COPY = 50_000
 """Largest number of rows in one COPY; more are sent in several, so that their text needs little memory."""
+COPY_BYTES = 256 * 1024
+"""Bytes of one piece that is sent; by default it would be 8 KiB."""
 
 
 def with_front(front: Sequence[int], rows: pa.Table) -> pa.Table:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import psycopg2
 import pyarrow as pa
 
-from txtopo.committers.postgres.copied_text import ROWS_PER_COPY, texts_of, with_front
+from txtopo.committers.postgres.copied_text import COPY_BYTES, ROWS_PER_COPY, texts_of, with_front
 from txtopo.committers.postgres.sqlstates import Fault, Owner, verdict_on
 from txtopo.committers.sql_names import quoted
 from txtopo.core.limits import LOCK_TIMEOUT_MS, STAGING_IDLE_TIMEOUT_MS, STATEMENT_TIMEOUT_MS
@@ -69,7 +69,7 @@ class CopyWriter:
                     while first is not None:
                         rows += first.num_rows
                         for text in texts_of(with_front((part, task_attempt), first)):
-                            cursor.copy_expert(self._copy, text)
+                            cursor.copy_expert(self._copy, text, COPY_BYTES)
                         first = next(pieces, None)
                 raw.commit()  # If its answer is lost, this attempt fails, and no commit chooses its rows.
                 return rows
