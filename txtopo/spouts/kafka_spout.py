@@ -6,25 +6,24 @@ import datetime
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import KAFKA_RECORDS_PER_BATCH, KAFKA_WAIT_S, REJECTED_MAX
 from txtopo.core.plan import Metadata
-from txtopo.errors import BatchDataError, TopologyError
+from txtopo.errors import TopologyError
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.kafka.avro_format import Avro
 from txtopo.spouts.kafka.client_settings import ClientSettings, client_settings
 from txtopo.spouts.kafka.message_fields import check_envelope, key_layout, layout_of, value_fields
-from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
-from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
-from txtopo.topology.components import Position, SpoutContext, Tally
+from txtopo.spouts.partitioned import NamedCoordinator
+from txtopo.spouts.range_spout import Block, RangeSpout, unknown_layout
+from txtopo.topology.components import SpoutContext
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from txtopo.spouts.kafka.messages import MessageLike, MessageRows
+    from txtopo.spouts.kafka.messages import MessageLike
 
 _GROUP = re.compile(r"[!-~]{1,255}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -35,7 +34,7 @@ MESSAGE_BYTES = 512
 """Guess at the size of a message, to limit how many batches share a wave."""
 
 
-class KafkaSpout(PartitionedTransactionalSpout):
+class KafkaSpout(RangeSpout):
     """Reads Kafka topics with the extra `txtopo[kafka]`. Offsets are kept in the plans of batches, not in Kafka.
 
     >>> KafkaSpout("orders", "id bigint, price decimal(10,2)", servers="127.0.0.1:9092").fields.names
@@ -43,6 +42,7 @@ class KafkaSpout(PartitionedTransactionalSpout):
     """
 
     described_as = "kafka"
+    unit = "offset"
     wants_settled = True
 
     def __init__(
@@ -110,9 +110,6 @@ class KafkaSpout(PartitionedTransactionalSpout):
         self.group_id: str | None = group_id
         self.rejected_max = _number("rejected_max", rejected_max, 1.0)
 
-    def _check_methods(self) -> None:
-        """Its methods are those of txtopo."""
-
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> NamedCoordinator:
         """Return the coordinator half. Raises ConfigurationError for wrong settings of the client."""
         from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
@@ -130,70 +127,26 @@ class KafkaSpout(PartitionedTransactionalSpout):
         )
         return KafkaCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
 
-    def _planned_settings(self) -> Mapping[str, Any]:
-        return {"format": self.layout(), "schema": self.fields.ddl}
-
     def layout(self) -> Mapping[str, Any]:
         """Return what reading depends on, for the plan."""
         key = {} if self._key is None else {"key": self._key}
         return {"kind": KIND, "value": self._value, "isolation": self.isolation, **key}
 
-    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.arrow_types import arrow_schema
-
-        if part["partition"] is None:
-            return
-        chosen = chosen_columns(parse_fields(metadata["schema"]), self.fields)
-        keeper = Keeper(tally)
-        rows, blocks = self._blocks(metadata, part)
-        for block in blocks:
-            emitted, _ = rows.emit(block)
-            keeper.keep(emitted)
-            if emitted.batch is not None and emitted.batch.num_rows:
-                yield (
-                    emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(self.fields))
-                )
-
-    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        """Read the range again and return the place of the message. Raises BatchDataError if it is not there."""
-        from txtopo.core.positions import told_position
-        from txtopo.spouts.reject_limit import shown_raw
-
-        if part["partition"] is None:
-            return None
-        left = number
-        rows, blocks = self._blocks(metadata, part)
-        for block in blocks:
-            _, kept = rows.emit(block)
-            if left < len(kept):
-                name = str(partition_of(metadata, part["partition"]))
-                position = told_position(name, int(kept[left].offset() or 0), "offset")
-                return Position(position=position, raw=shown_raw(kept[left].value() or b"", 300))
-            left -= len(kept)
-        return None
-
-    def _blocks(
-        self, metadata: Metadata, part: Mapping[str, Any]
-    ) -> tuple[MessageRows, Iterator[Sequence[MessageLike]]]:
-        """Return how messages become rows, and the messages, both by the plan (R12)."""
+    def blocks(self, metadata: Metadata, part: Mapping[str, Any], name: str, planned: Any) -> Iterator[Block]:
+        """Yield the messages of a range. Raises BatchDataError if they are not all there."""
         from txtopo.spouts.kafka.messages import MessageRows
         from txtopo.spouts.kafka.reading import read_range
 
         layout = metadata["format"]
-        at = part["partition"]
-        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
         try:
             if set(layout) - {"key"} != {"kind", "value", "isolation"}:
                 raise ValueError("other entries")
             rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"], layout.get("key"))
         except (KeyError, TypeError, ValueError) as error:
-            raise BatchDataError(
-                f"the batch was planned with {layout}, which this release cannot read: use the release that planned it",
-                component="spout",
-                fault="format of the plan unknown",
-                halts=True,
-            ) from error
-        return rows, read_range(self.settings, name, planned, layout["isolation"], self.max_bytes)
+            raise unknown_layout(layout) from error
+        for messages in read_range(self.settings, name, planned, layout["isolation"], self.max_bytes):
+            emitted, kept = rows.emit(messages)
+            yield Block(emitted=emitted, record=partial(_record, kept))
 
     def bytes_of(self, partition: Any, metadata: Any) -> int:
         return (int(metadata["end"]) - int(metadata["start"])) * MESSAGE_BYTES
@@ -274,3 +227,7 @@ def _number(name: str, value: Any, largest: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest or value != value:
         raise TopologyError(f"KafkaSpout: {name} {value!r} is not a number from 0 to {largest:g}")
     return float(value)
+
+
+def _record(messages: Sequence[MessageLike], at: int) -> tuple[int, bytes]:
+    return int(messages[at].offset() or 0), messages[at].value() or b""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import REJECTED_MAX, TABLE_BYTES_PER_BATCH, TABLE_ROWS_PER_BATCH
 from txtopo.core.plan import Metadata
-from txtopo.errors import BatchDataError, TopologyError
-from txtopo.spouts.partitioned import NamedCoordinator, PartitionedTransactionalSpout, partition_of
-from txtopo.spouts.planned_rows import Keeper, chosen_columns, only_columns
+from txtopo.errors import TopologyError
+from txtopo.spouts.partitioned import NamedCoordinator
+from txtopo.spouts.range_spout import Block, RangeSpout, unknown_layout
 from txtopo.spouts.table.database import TableDatabase, database_of
 from txtopo.spouts.table.row_ranges import settled_by
-from txtopo.topology.components import Position, SpoutContext, Tally
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from txtopo.topology.components import SpoutContext
 
 KIND = "table"
 """The kind of the layout in plans."""
@@ -25,7 +22,7 @@ PIECE_BYTES = 16 * 1024 * 1024
 """A task reads at most this many rows, and this many bytes and one row more; it has them in memory."""
 
 
-class TableSpout(PartitionedTransactionalSpout):
+class TableSpout(RangeSpout):
     """Reads the rows of a Postgres table to which rows are added, each once, as soon as no older transaction is open.
 
     >>> TableSpout("shop.orders", "id bigint, price decimal(10,2)").fields.names
@@ -33,6 +30,7 @@ class TableSpout(PartitionedTransactionalSpout):
     """
 
     described_as = "table"
+    unit = "row"
 
     def __init__(
         self,
@@ -84,9 +82,6 @@ class TableSpout(PartitionedTransactionalSpout):
             raise TopologyError(f"TableSpout: rejected_max {rejected_max!r} is not a share from 0 to 1")
         self.rejected_max: float = float(rejected_max)
 
-    def _check_methods(self) -> None:
-        """Its methods are those of txtopo."""
-
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> NamedCoordinator:
         """Return the coordinator half."""
         from txtopo.spouts.table.table_coordinator import TableCoordinator, TableCuts
@@ -106,9 +101,6 @@ class TableSpout(PartitionedTransactionalSpout):
         )
         return TableCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
 
-    def _planned_settings(self) -> Mapping[str, Any]:
-        return {"format": {"kind": KIND, "database": self.database.stored}, "schema": self.fields.ddl}
-
     def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
         """Return one part for each piece of a range; a batch without rows has one part, which emits nothing."""
         found = [
@@ -119,61 +111,20 @@ class TableSpout(PartitionedTransactionalSpout):
         ]
         return found or [{"partition": None}]
 
-    def emit_part(self, metadata: Metadata, part: Mapping[str, Any], tally: Tally) -> Iterator[pa.RecordBatch]:
-        from txtopo.spouts.arrow_types import arrow_schema
+    def layout(self) -> Mapping[str, Any]:
+        return {"kind": KIND, "database": self.database.stored}
 
-        if part["partition"] is None:
-            return
-        chosen = chosen_columns(parse_fields(metadata["schema"]), self.fields)
-        keeper = Keeper(tally)
-        for emitted, _, _, _ in self._blocks(metadata, part):
-            keeper.keep(emitted)
-            if emitted.batch is not None and emitted.batch.num_rows:
-                yield (
-                    emitted.batch if chosen is None else only_columns(emitted.batch, chosen, arrow_schema(self.fields))
-                )
-
-    def locate(self, metadata: Metadata, part: Mapping[str, Any], number: int) -> Position | None:
-        """Read the part again and return the place of the row. Raises BatchDataError if its rows have changed."""
-        from txtopo.core.positions import told_position
-        from txtopo.spouts.reject_limit import shown_raw
-
-        if part["partition"] is None:
-            return None
-        left = number
-        for _, kept, first, raw_of in self._blocks(metadata, part):
-            if left < len(kept):
-                name = str(partition_of(metadata, part["partition"]))
-                position = told_position(name, first + kept[left] + 1, "row")
-                return Position(position=position, raw=shown_raw(raw_of(kept[left]), 300))
-            left -= len(kept)
-        return None
-
-    def _blocks(self, metadata: Metadata, part: Mapping[str, Any]) -> Iterator[tuple[Any, list[int], int, Any]]:
-        """Yield rows and rejects of each block, the places of its rows in it, how many rows of the batch are before it,
-        and what returns the text of a row; all by the plan (R12).
-        """
+    def blocks(self, metadata: Metadata, part: Mapping[str, Any], name: str, planned: Any) -> Iterator[Block]:
+        """Yield the rows of a piece. Raises BatchDataError if they are not as planned."""
         from txtopo.spouts.table.table_reading import read_piece
-        from txtopo.spouts.table.table_rows import BLOCK_ROWS, TableRows
+        from txtopo.spouts.table.table_rows import row_blocks
 
         if set(metadata["format"]) != {"kind", "database"}:
-            raise BatchDataError(
-                f"the batch was planned with {metadata['format']}, which this release cannot read: use the release "
-                f"that planned it",
-                component="spout",
-                fault="format of the plan unknown",
-                halts=True,
-            )
-        at, piece = part["partition"], part["piece"]
-        name, planned = str(partition_of(metadata, at)), metadata["partitions"][at]["range"]
-        fields = parse_fields(metadata["schema"])
-        rows = TableRows(name, fields, planned["key"])
+            raise unknown_layout(metadata["format"])
+        fields, piece = parse_fields(metadata["schema"]), part["piece"]
         before = sum(one["rows"] for one in planned["parts"][:piece])
         found = read_piece(self.database, name, planned, piece, fields.names)
-        for start in range(0, found.num_rows, BLOCK_ROWS):
-            block = found.slice(start, BLOCK_ROWS)
-            emitted, kept = rows.emit(block, before + start)
-            yield emitted, kept, before + start, lambda place, block=block: rows.raw(block, place)
+        yield from row_blocks(name, fields, planned["key"], found, before)
 
     def bytes_of(self, partition: Any, metadata: Any) -> int:
         return sum(int(part["bytes"]) for part in metadata["parts"])

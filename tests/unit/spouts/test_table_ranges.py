@@ -26,7 +26,7 @@ from txtopo.spouts.table.row_ranges import (
     settled_by,
 )
 from txtopo.spouts.table.table_coordinator import TableCoordinator
-from txtopo.topology.components import SpoutContext
+from txtopo.topology.components import SpoutContext, Tally
 
 FIELDS = "id bigint"
 SECRET = "s3cret-canary"
@@ -156,3 +156,17 @@ def test_what_the_server_says_is_sorted_by_who_is_at_fault() -> None:
     error = said_by_server(Said("42703"), "t")
     assert isinstance(error, BatchDataError)
     assert str(error) == "t: the database says: words of 42703"
+
+
+def test_a_plan_of_another_release_is_not_read() -> None:
+    """What reading depends on is in the plan: an entry that is not known may change every value, and halts (R12)."""
+    spout = TableSpout("t", FIELDS)
+    metadata = {
+        "format": {**spout.layout(), "sideways": 1},
+        "schema": FIELDS,
+        "names": ["public.t"],
+        "partitions": [{"range": {"parts": [{"rows": 1}]}}],
+    }
+    with pytest.raises(BatchDataError, match="'sideways': 1}, which this release cannot read") as refused:
+        list(spout.emit_part(metadata, {"partition": 0, "piece": 0}, Tally()))
+    assert refused.value.halts

@@ -1,11 +1,10 @@
-"""Rows of a table, each value as the text of Postgres, as rows of the declared fields, or with a reason why a row is
-none.
-"""
+"""Rows of a table, each value as text, as rows of the declared fields, or with a reason why a row is none."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -14,8 +13,22 @@ from txtopo.core.limits import REJECTED_RAW_BYTES_MAX
 from txtopo.core.values import RejectedRow
 from txtopo.spouts.formats.format import Emitted
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
+from txtopo.spouts.range_spout import Block
 
 BLOCK_ROWS = 10_000
+
+
+def row_blocks(name: str, fields: Fields, key: Sequence[str], found: pa.Table, before: int) -> Iterator[Block]:
+    """Yield the rows of a piece, before which a batch has `before` others. `found` has their texts, key first."""
+    rows = TableRows(name, fields, key)
+    for start in range(0, found.num_rows, BLOCK_ROWS):
+        block = found.slice(start, BLOCK_ROWS)
+        emitted, kept = rows.emit(block, before + start)
+        yield Block(emitted=emitted, record=partial(_record, rows, block, kept, before + start))
+
+
+def _record(rows: TableRows, block: pa.Table, kept: Sequence[int], before: int, at: int) -> tuple[int, bytes]:
+    return before + kept[at] + 1, rows.raw(block, kept[at])
 
 
 class TableRows:
