@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.audited import run_batches, select
 from tests.kit.audits import Audited, findings
+from tests.kit.examples import FOLDER, example
 from tests.kit.pages import DOCS
 from tests.kit.tables import (
     ORDERS,
@@ -34,7 +35,7 @@ from txtopo.local.processes import wait_until
 from txtopo.spouts import table_spout
 from txtopo.spouts.partitioned import NOTHING
 from txtopo.spouts.table import table_coordinator
-from txtopo.topology.components import Tally, Topology
+from txtopo.topology.components import Tally
 
 
 @pytest.fixture
@@ -341,18 +342,17 @@ def test_the_audit_reads_the_rows_again(audited: Audited, monkeypatch: pytest.Mo
 
 
 def test_the_example_of_the_page_counts(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    """docs/tables.md: the statements make the table, and the topology counts its rows."""
+    """docs/tables.md has the file of the folder `examples`: the statements make the table, and it counts its rows."""
     page = (DOCS / "tables.md").read_text(encoding="utf-8")
     made = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert blocks == [(FOLDER / "shop_orders.py").read_text(encoding="utf-8")]
     run(audited.dsn, "create schema shop; create table shop.orders (id bigint primary key, shop text, price numeric)")
     run(audited.dsn, made[0])
     run(audited.dsn, "insert into shop.orders values (1, 'a', 1.10), (2, 'b', 2.25), (3, 'a', 0.05)")
     monkeypatch.setenv("SHOP_DSN", audited.dsn)
-    names: dict[str, Topology] = {}
-    exec(block, names)
 
-    assert run_batches(audited.dsn, names["topology"]) == 1
+    assert run_batches(audited.dsn, example(monkeypatch, "shop_orders")) == 1
     assert select(audited.dsn, "select shop, orders, turnover from orders_by_shop order by shop") == [
         ("a", 2, Decimal("1.15")),
         ("b", 1, Decimal("2.25")),
