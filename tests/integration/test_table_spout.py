@@ -29,12 +29,16 @@ from tests.kit.tables import (
     run,
 )
 from txtopo import CountCommitter, TopologyBuilder
+from txtopo.audit.readers.kafka_reader import NoRangeError
+from txtopo.audit.readers.table_reader import TableReader
+from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError
 from txtopo.local.processes import wait_until
 from txtopo.spouts import table_spout
 from txtopo.spouts.partitioned import NOTHING
 from txtopo.spouts.table import table_coordinator
+from txtopo.spouts.table.table_coordinator import TableCoordinator
 from txtopo.topology.components import Tally
 
 
@@ -63,6 +67,71 @@ def test_rows_of_a_transaction_that_ends_late_are_not_passed_over(shop: str) -> 
     assert run(shop, "select id from orders where id > %s", last) == []
     assert ids(rows_of(spout, planned(coordinator))) == [1, 2]
     assert not coordinator.is_ready()
+
+
+def test_an_open_transaction_is_the_horizon_for_driver_task_and_audit(shop: str) -> None:
+    """However many later ones have ended, and whatever is on the disk: its own rows may come at any time."""
+    spout = orders()
+    half = spout.get_coordinator({}, context_of([]))
+    assert isinstance(half, TableCoordinator)
+    run(shop, "insert into orders (shop, price) values ('s', 1)")
+    first = planned(coordinator_of(spout))
+    with opened(shop) as late, late.cursor() as cursor:
+        cursor.execute("select pg_current_xact_id()::text::bigint")
+        (open_id,) = cursor.fetchone()
+        run(shop, "insert into orders (shop, price) values ('early', 2)")
+
+        def has_horizon() -> bool:
+            """The first look may have been taken before."""
+            half.partition_names({})
+            half.next_range("public.orders", range_of(first))
+            return half._horizon is not None and half._horizon >= open_id
+
+        assert wait_until(has_horizon, 60)
+        assert half._horizon == open_id
+        for end in ({"id": str(open_id + 1)}, {"id": str(open_id), "key": ["9"]}):
+            ahead = {**range_of(first), "to": end, "parts": [{**range_of(first)["parts"][0], "to": end}]}
+            metadata = {**first, "partitions": [{"range": ahead}]}
+            with pytest.raises(TimeoutError, match=f"has only come to transaction id {open_id}"):
+                rows_of(spout, metadata)
+            with pytest.raises(NoRangeError, match=f"has only come to transaction id {open_id}"):
+                audited_rows(metadata)
+
+
+def audited_rows(metadata: Metadata) -> list[tuple[object, ...]]:
+    """The rows of a batch as the audit reads them."""
+    reader = TableReader(metadata["format"], parse_fields(metadata["schema"]))
+    return [tuple(read.values) for read in reader.read(metadata["names"][0], range_of(metadata))]
+
+
+def test_ranges_are_cut_alike_by_tasks_and_audit(shop: str) -> None:
+    """At whole transactions, within one, at the id where a range ends, and at the byte; by all columns of the key."""
+    run(
+        shop,
+        'create table t (k text collate "C", n int, primary key (k, n), '
+        "written_by xid8 not null default pg_current_xact_id()); create index on t (written_by, k, n)",
+    )
+    run(shop, "insert into t select chr(97 + n % 2), -n from generate_series(1, 40) n")
+    spout = orders(table="t", fields="n int, k string", max_rows=15)
+    coordinator = coordinator_of(spout)
+    batches = [planned(coordinator)]
+    while len(batches) < 3:
+        batches.append(planned(coordinator, batches[-1], len(batches) + 1))
+    end = range_of(batches[-1])["to"]
+    assert "key" not in end
+    # A row of the very transaction at which the range ends is not in it.
+    run(shop, "insert into t values ('z', 1, %s)", end["id"])
+    batches.append(planned(coordinator, batches[-1], 4))
+    read = [rows_of(spout, one) for one in batches]
+    assert [audited_rows(one) for one in batches] == read
+    assert [len(one) for one in read] == [15, 15, 10, 1]
+    every = [row for one in read for row in one]
+    assert every[:40] == sorted(every[:40], key=lambda row: (row[1], row[0]))
+    assert len({*every}) == 41
+
+    size = sum(part["bytes"] for part in range_of(batches[0])["parts"])
+    exact = orders(table="t", fields="n int, k string", max_bytes=size)
+    assert len(rows_of(exact, planned(coordinator_of(exact)))) == 15
 
 
 def test_no_row_of_many_writers_is_lost_or_comes_twice(shop: str) -> None:
@@ -246,6 +315,7 @@ VALUES: tuple[tuple[str, str, str | None, object], ...] = (
     ("numeric", "decimal(10,2)", "1.50", Decimal("1.50")),
     ("numeric", "decimal(10,2)", "NaN", None),
     ("float8", "double", "1e300", 1e300),
+    ("float8", "double", "0.1234567890123456", 0.1234567890123456),
     ("float4", "float", "0.5", 0.5),
     ("boolean", "boolean", "t", True),
     ("date", "date", "2026-02-03", date(2026, 2, 3)),
@@ -259,6 +329,8 @@ VALUES: tuple[tuple[str, str, str | None, object], ...] = (
     ("jsonb", "string", '{"a": [1, "ä"]}', '{"a": [1, "ä"]}'),
     ("uuid", "string", "00000000-0000-0000-0000-00000000000a", "00000000-0000-0000-0000-00000000000a"),
     ("integer[]", "string", "{1,NULL}", "{1,NULL}"),
+    ("interval", "string", "1 day 02:00", "P1DT2H"),
+    ("timestamptz", "string", "2026-02-03 04:05:06+02", "2026-02-03 02:05:06+00"),
 )
 
 
@@ -267,6 +339,15 @@ def test_values_are_those_of_the_table_or_the_row_is_rejected(
 ) -> None:
     """Each type by tasks and audit: the value exactly, or a rejected row with its key, which the audit rejects, too."""
     monkeypatch.setenv(VARIABLE, audited.dsn)
+    for setting in (
+        "timezone = 'America/New_York'",
+        "datestyle = 'German, DMY'",
+        "extra_float_digits = -9",
+        "bytea_output = 'escape'",
+        "intervalstyle = 'postgres_verbose'",
+        "lc_monetary = 'C'",
+    ):
+        run(audited.dsn, f"alter database {audited.dsn.rsplit('/', 1)[1]} set {setting}")
     columns = [f"c{number}" for number in range(len(VALUES))]
     made = ", ".join(f"{name} {value[0]}" for name, value in zip(columns, VALUES, strict=True))
     run(
@@ -401,9 +482,14 @@ def test_a_table_or_a_server_that_is_another_one_halts(shop: str) -> None:
         rows_of(spout, late)
     with pytest.raises(BatchDataError, match="planned with settled='xid8:written_by', now it is 'xmin'"):
         coordinator_of(orders(settled="xmin")).initialize_transaction(2, first)
+    run(shop, "alter table orders alter column shop set not null; create index on orders (written_by, id, shop)")
+    by_shop = coordinator_of(orders(key=["id", "shop"])).initialize_redo(first)
+    assert range_of(by_shop)["key"] == ["id"]
     run(shop, "drop table orders; " + ORDERS)
     with pytest.raises(BatchDataError, match="was dropped and made again"):
         coordinator_of(spout).initialize_transaction(2, first)
+    with pytest.raises(BatchDataError, match="was dropped and made again"):
+        coordinator_of(spout).initialize_redo(first)
 
 
 def test_ids_that_the_server_has_not_given_out_are_refused(shop: str) -> None:

@@ -22,10 +22,13 @@ from txtopo.spouts.table.row_ranges import (
     RowPlace,
     Settled,
     Settling,
+    check_after,
     check_xmin,
     settled_by,
 )
 from txtopo.spouts.table.table_coordinator import TableCoordinator
+from txtopo.spouts.table.table_reading import _check_horizon
+from txtopo.spouts.table.table_statements import Statements
 from txtopo.topology.components import SpoutContext, Tally
 
 FIELDS = "id bigint"
@@ -83,8 +86,72 @@ def test_rows_wait_for_the_disk_of_the_server_and_a_run_does_not_end_before(once
         assert half.is_exhausted() is (horizon is not None)
 
 
+def half_of(spout: TableSpout, answer: Look) -> TableCoordinator:
+    """A driver half that was given an answer of a server in place of asking one."""
+    context = SpoutContext(topology="t", spout="s", consumed={}, once=True, monotonic=lambda: 0.0, say=print)
+    half = spout.get_coordinator({}, context)
+    assert isinstance(half, TableCoordinator)
+    half._name = "t"
+    half._look = answer
+    half._settle(answer)
+    return half
+
+
+def test_rows_of_the_last_transaction_below_the_horizon_are_asked_for() -> None:
+    """A range may end within it. With the horizon itself nothing is left."""
+    half = half_of(TableSpout("t", FIELDS), look(10, 500, 500))
+    asked: list[RowPlace | None] = []
+
+    def nothing(after: RowPlace | None, to: RowPlace, *, unlimited: bool = False) -> tuple[list[RowPiece], RowPlace]:
+        asked.append(after)
+        return [], to
+
+    half._pieces = nothing  # type: ignore[method-assign]
+    last = {"to": {"id": "9", "key": ["7"]}, "settled": "xid8:written_by", "key": [], "server": "7/1", "table": 1}
+    half.next_range("t", last)
+    half.next_range("t", {**last, "to": {"id": "10"}})
+    assert asked == [RowPlace(9, ("7",))]
+
+
+def test_the_place_of_a_start_at_the_end_does_not_move() -> None:
+    """Rows that come before it is in a plan are in the second batch."""
+    half = half_of(TableSpout("t", FIELDS, start="latest"), look(10, 500, 500))
+    first = half.next_range("t", None)
+    half._horizon = 20
+    assert half.next_range("t", None) == first
+    assert first["from"] == first["to"] == {"id": "10"}
+
+
+def test_a_redo_waits_for_a_replica_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would find fewer rows."""
+    half = half_of(TableSpout("t", FIELDS), look(10, 500, 500))
+    monkeypatch.setattr(TableCoordinator, "partition_names", lambda self, known: ["t"])
+    planned: dict[str, Any] = {
+        "to": {"id": "11"},
+        "from": None,
+        "settled": "xid8:written_by",
+        "key": [],
+        "server": "7/1",
+        "table": 1,
+    }
+    with pytest.raises(TimeoutError, match="a replica that has only come to id 10"):
+        half.range_again("t", planned)
+
+
+def test_another_key_cannot_continue_within_a_transaction() -> None:
+    """Its order is another one; where a batch ends with its transaction, it can."""
+    last = {"to": {"id": "9", "key": ["7"]}, "settled": "xmin", "key": ["id"], "server": "7/1", "table": 1}
+    answer = look(10, 500, 500)
+    check_after("t", last, answer, Settled(None), ["id"], "halt")
+    with pytest.raises(OtherTableError, match=r"at key \(id\), now the key is \(n\)"):
+        check_after("t", last, answer, Settled(None), ["n"], "halt")
+    check_after("t", {**last, "to": {"id": "9"}}, answer, Settled(None), ["n"], "halt")
+
+
 def test_xmin_is_refused_where_it_is_not_the_whole_id() -> None:
-    """After 4 billion transactions."""
+    """After 4 billion transactions, in the driver and in a task."""
+    with pytest.raises(BatchDataError, match="xmin has 32 bits"):
+        _check_horizon("t", Statements(("s", "t"), Settled(None), ("id",), ("id",)), RowPlace(7), 2**32)
     check_xmin("t", Settled(None), 2**32 - 1)
     check_xmin("t", Settled("written_by"), 2**40)
     with pytest.raises(OtherTableError, match="xmin has 32 bits"):

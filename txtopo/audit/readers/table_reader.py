@@ -155,10 +155,11 @@ def _rows(
     if not planned["parts"]:
         return
     mark, key = planned["settled"], list(planned["key"])
-    id_: sql.Composable = sql.SQL("xmin::text::bigint")
+    id_: sql.Composable = sql.SQL("t.xmin::text::bigint")
     if mark != "xmin":
-        id_ = sql.Identifier(mark.removeprefix("xid8:"))
-    order = [id_, *map(sql.Identifier, key)]
+        id_ = sql.Identifier("t", mark.removeprefix("xid8:"))
+    # A name alone would be that of a column of the result: numbers would be in the order of their texts.
+    order = [id_, *(sql.Identifier("t", column) for column in key)]
     conditions, values = [], []
     for place, signs in ((planned["from"], (">=", ">")), (planned["to"], ("<", "<="))):
         if place is None:
@@ -180,8 +181,8 @@ def _rows(
             raise NoRangeError(f"the server of table {name} has only come to transaction id {come_to}")
     with connection.cursor(name="recount") as cursor:
         cursor.itersize = ROWS_AT_ONCE
-        statement = sql.SQL("select {} from {} where {} order by {}").format(
-            sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(column)) for column in columns),
+        statement = sql.SQL("select {} from {} t where {} order by {}").format(
+            sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier("t", column)) for column in columns),
             sql.Identifier(*planned["name"]),
             sql.SQL(" and ").join(conditions),
             sql.SQL(", ").join(order),
