@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-kafka bench-staging simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-kafka bench-staging bench-memory simulate clean
 
 setup: $(STAMP)
 
@@ -79,6 +79,11 @@ bench-formats: setup
 KAFKA ?=
 bench-kafka: setup
 	@$(BIN)/python -m benchmarks.kafka $(KAFKA)
+
+# The largest memory of driver, JVM and Python workers for a small and a large file. MEMORY names options of `python -m benchmarks.memory`, such as MEMORY="200 20000".
+MEMORY ?=
+bench-memory: setup
+	@$(BIN)/python -m benchmarks.memory $(MEMORY)
 
 # A long search: SEEDS simulated histories with faults and deaths, or those from FIRST:END; each failure names its seed.
 SEEDS ?= 20000

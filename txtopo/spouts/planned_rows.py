@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+REJECT_BYTES_MIN = 64
+"""A rejected record counts as at least so many bytes: as an object in memory it has more, and a file may be millions of
+lines of one byte.
+"""
+
+
 def only_columns(batch: pa.RecordBatch, chosen: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
     """Return these columns of a batch, with the schema of the declared fields."""
     import pyarrow as pa
@@ -48,7 +54,7 @@ class Keeper:
         if self._fail:
             raise _refusal(self._first)
         self._tally.rejects.extend(emitted.rejects)
-        self._kept_bytes += sum(len(reject.raw) for reject in emitted.rejects)
+        self._kept_bytes += sum(max(len(reject.raw), REJECT_BYTES_MIN) for reject in emitted.rejects)
         if self._kept_bytes > REJECTED_BYTES_MAX:
             share = rejected_share(self._tally.rejected - self._rejected_before, self._tally.read - self._read_before)
             raise _refusal(self._first, f"; {share} so far, and more than {REJECTED_BYTES_MAX:,} bytes of them")

@@ -87,8 +87,17 @@ def test_the_limits_of_both_are_equal() -> None:
     from txtopo.spouts.formats.lines import line_windows
 
     assert json_reader.NESTED_MAX == json_values.NESTED_MAX
+    assert json_reader.LINE_BYTES_MAX == json_values.LINE_BYTES_MAX
     assert pattern_reader.LINE_BYTES_MAX == emitter_patterns.LINE_BYTES_MAX
     assert plain_lines.LINE_BYTES_MAX == line_windows.LINE_BYTES_MAX
+
+
+def test_a_line_longer_than_is_taken_apart_is_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    from txtopo.audit.readers import json_reader
+
+    monkeypatch.setattr(json_reader, "LINE_BYTES_MAX", 8)
+    found = reads(Json(), "a int", b'{"a":1} \n{"a":1}  \n')
+    assert [one.reason for one in found] == [None, "the line is too long"]
 
 
 def test_a_line_longer_than_an_expression_is_tried_on_is_no_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import doctest
+import gzip
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,7 @@ from benchmarks import (
     inputs,
     kafka,
     led,
+    memory,
     pace,
     processes,
     rejected_rows,
@@ -56,7 +59,9 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("module", [cases, inputs, processes, report, round_trips], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [cases, inputs, memory, processes, report, round_trips], ids=lambda module: module.__name__
+)
 def test_examples_in_docstrings(module: ModuleType) -> None:
     found = doctest.testmod(module)
 
@@ -65,7 +70,9 @@ def test_examples_in_docstrings(module: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [command, pace, takeover, words, rejected_rows, formats, kafka], ids=lambda module: module.__name__
+    "module",
+    [command, pace, takeover, words, rejected_rows, formats, kafka, memory],
+    ids=lambda module: module.__name__,
 )
 def test_help_is_printed_and_nothing_is_measured(module: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -326,3 +333,19 @@ class FakeMessage:
 
     def timestamp(self) -> tuple[int, int]:
         return 0, -1
+
+
+@pytest.mark.parametrize("kind", memory.KINDS)
+def test_the_file_whose_memory_is_measured_holds_the_rows_that_are_expected(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted with other code, after it was unpacked with other code."""
+    path = tmp_path / f"in.{kind}"
+    monkeypatch.setattr(memory, "BLOCK_ROWS", 500)
+    expected = memory.write_file(path, 40_000)
+    data = path.read_bytes()
+    lines = (gzip.decompress(data) if kind == "csv.gz" else data).decode().splitlines()
+    found = Counter(tuple(line.split(",")[:2]) for line in lines[1:])
+    assert found == {key: number for key, (number, _) in expected.items()}
+    assert sum(miles for _, miles in expected.values()) == sum(int(line.split(",")[2]) for line in lines[1:])
+    assert len(lines) == 1 + 2 * memory.BLOCK_ROWS

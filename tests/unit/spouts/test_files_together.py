@@ -1,4 +1,4 @@
-"""Small CSV files of a part are parsed together, and nothing else is different."""
+"""Small files of a part are parsed together, and nothing else is different."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from tests.contracts.format_contract import emission, plan
+from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError
+from txtopo.formats import Json, Pattern, Text
 from txtopo.spouts import file_parts
 from txtopo.spouts.file_spout import FileSpout
+from txtopo.spouts.formats import line_format
 from txtopo.spouts.formats.csv import ranges, values
 from txtopo.spouts.formats.csv.csv_format import Csv
 from txtopo.spouts.formats.csv.values import Decoder
+from txtopo.spouts.formats.line_format import LineFormat
 
 ROWS = [("a", 1), ("b", 2), ("c", 3)]
 
@@ -118,6 +122,42 @@ def test_files_with_one_header_share_a_decoder(tmp_path: Path) -> None:
         for file in metadata["files"]:
             emission(spout, {**metadata, "files": [file]})
     assert values.decoder_of.cache_info().misses == 2
+
+
+@pytest.mark.parametrize(
+    ("format_", "fields", "lines"),
+    [
+        (Json(), "name string, size int", '{{"name":"{}","size":{}}}'),
+        (Pattern(r"(?P<name>\w) (?P<size>\d+)"), "name string, size int", "{} {}"),
+        (Text(), "line string", "{} {}"),
+    ],
+    ids=["json", "pattern", "text"],
+)
+def test_small_files_of_lines_are_judged_once(
+    format_: LineFormat, fields: str, lines: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With and without an end of the last line, with a byte order mark, and without a line."""
+    texts = [lines.format(*row) for row in ROWS]
+    contents = [f"{texts[0]}\n", f"\ufeff{texts[1]}\r\n", "", texts[2]]
+    spout = spout_of(tmp_path, *contents, fields=fields, format=format_)
+    metadata = plan(spout)
+    alone = [emission(spout, {**metadata, "files": [file]}) for file in metadata["files"]]
+    monkeypatch.setattr(LineFormat, "emit", _never)
+    found = emission(spout, metadata)
+    assert found.rows == [row for one in alone for row in one.rows]
+    assert (len(found.rows), found.read, found.rejects) == (3, 3, [])
+    monkeypatch.setattr(line_format, "TOGETHER_FILE_BYTES_MAX", 2)
+    with pytest.raises(AssertionError, match="not read together"):
+        emission(spout, metadata)
+
+
+def test_files_of_lines_share_what_judges_them() -> None:
+    """Made anew for each file, a type for JSON lines costs more than the lines of a small one."""
+    fields = parse_fields("name string, size int")
+    pair = line_format._kept_pair(Json(), fields)
+    assert line_format._kept_pair(Json(), fields) is pair
+    for other, of in ((Json(paths={"size": "s"}), fields), (Json(), parse_fields("name string, size bigint"))):
+        assert line_format._kept_pair(other, of) is not pair
 
 
 def _never(*of: Any) -> None:

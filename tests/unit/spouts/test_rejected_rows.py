@@ -138,6 +138,7 @@ def test_a_long_reject_is_kept_in_part(tmp_path: Path, monkeypatch: pytest.Monke
 def test_more_rejects_than_a_task_can_keep_fail_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one is named, and how many of how many records were rejected so far."""
     monkeypatch.setattr(planned_rows, "REJECTED_BYTES_MAX", 20)
+    monkeypatch.setattr(planned_rows, "REJECT_BYTES_MIN", 0)
     content = b"a\n1\n" + b"bad\n" * 6
 
     assert len(sift(tmp_path, content, "a int")[1]) == 6
@@ -147,6 +148,14 @@ def test_more_rejects_than_a_task_can_keep_fail_the_batch(tmp_path: Path, monkey
         sift(tmp_path, content + b"bad\n", "a int")
     assert error.value.position == f"{tmp_path / 'a.csv'}:3"
     assert error.value.detail == "bad"
+
+
+def test_short_rejects_count_with_the_memory_that_each_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many lines of one byte would be many times their size in memory."""
+    monkeypatch.setattr(planned_rows, "REJECTED_BYTES_MAX", 6 * planned_rows.REJECT_BYTES_MIN)
+    assert len(sift(tmp_path, b"a\n" + b"x\n" * 6, "a int")[1]) == 6
+    with pytest.raises(BatchDataError, match="7 of 7 records rejected"):
+        sift(tmp_path, b"a\n" + b"x\n" * 7, "a int")
 
 
 def test_with_fail_the_first_bad_line_fails_the_batch(tmp_path: Path) -> None:

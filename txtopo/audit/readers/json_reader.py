@@ -12,6 +12,8 @@ from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Fields
 
 NESTED_MAX = 200
 """Maximum depth of objects and arrays in each other."""
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum size of a line."""
 _BLANKS = b" \t\r"
 _MISSING = object()
 
@@ -53,6 +55,8 @@ class JsonReader(LineReader):
         return not line.strip(_BLANKS)
 
     def texts(self, line: bytes) -> Texts:
+        if len(line) > LINE_BYTES_MAX:
+            raise ValueError("the line is too long")
         text = line.decode("utf-8")
         try:
             whole = _DECODER.decode(text)

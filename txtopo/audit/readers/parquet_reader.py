@@ -19,7 +19,7 @@ from txtopo.core.fields import INTEGER_KINDS, Field, Fields
 from txtopo.core.positions import Unit
 
 ROW_FIELD = "_row"
-ROWS_AT_ONCE = 2000
+ROWS_AT_ONCE = 200
 _CONFIG = {"threads": "1", "memory_limit": "1GB", "autoinstall_known_extensions": "false"}
 _FOUND = "read_parquet(?, file_row_number = true, hive_partitioning = false)"
 _SCHEMA = "select name, coalesce(num_children, 0), type, duckdb_type from parquet_schema(?)"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 
 LOCATED_CHARS_MAX = 300
 """Number of characters of a line that `locate` shows."""
+TOGETHER_FILE_BYTES_MAX = 256 * 1024
+"""A larger file is read by itself: to set up its parser costs little next to its lines, and one bad line among them would
+have the lines of others parsed twice.
+"""
+PAIRS_KEPT = 64
+"""Number of pairs that a process keeps."""
 
 
 class LineFormat(Format):
@@ -44,6 +51,22 @@ class LineFormat(Format):
         """
         start, end = int(file["data"]), int(file["size"])
         return [Section(start, end)] if file.get("numbered") else byte_sections(start, end, part_bytes)
+
+    def common(self, file: PlannedFile, section: Section) -> Hashable | None:
+        """Return the same for all small files that are read as a whole and without numbers of lines."""
+        is_whole = section.start == int(file["data"]) and section.end == int(file["size"])
+        return True if is_whole and section.size <= TOGETHER_FILE_BYTES_MAX and not file.get("numbered") else None
+
+    def emit_together(self, contents: Sequence[bytes], file: PlannedFile, fields: Fields) -> Emitted | None:
+        """Judge all lines together: the last line of a file ends with it."""
+        from txtopo.spouts.formats.lines.line_windows import lines_of
+
+        pair = _kept_pair(self, fields)
+        lines = [line for content in contents for line in lines_of(content)]
+        if pair.skips_any(lines):
+            lines = [line for line in lines if pair.is_record(line)]
+        batch = pair.whole(lines) if lines else pair.sift(lines).batch
+        return None if batch is None else Emitted(batch=batch)
 
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
         from txtopo.spouts.formats.lines.line_windows import LineNumbers
@@ -87,7 +110,7 @@ class LineFormat(Format):
         from txtopo.spouts.formats.lines.line_windows import LineTooLongError, line_windows
         from txtopo.spouts.planned_file import COMPONENT
 
-        pair = self._pair(fields)
+        pair = _kept_pair(self, fields)
         try:
             for window in line_windows(opened.read, file, section):
                 lines, places = window.lines, range(len(window.lines))
@@ -107,6 +130,12 @@ class LineFormat(Format):
         import txtopo.spouts.formats.lines.line_pair
         import txtopo.spouts.formats.lines.line_windows
         import txtopo.spouts.formats.lines.typed_texts  # noqa: F401
+
+
+@lru_cache(maxsize=PAIRS_KEPT)
+def _kept_pair(format_: LineFormat, fields: Fields) -> LinePair:
+    """Return what judges lines: the same for equal arguments, since a batch has many files. It keeps nothing of them."""
+    return format_._pair(fields)
 
 
 def _rejects(

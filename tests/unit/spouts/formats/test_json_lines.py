@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from txtopo.core.fields import parse_fields
 from txtopo.spouts.formats.json_format import Json
+from txtopo.spouts.formats.lines import json_values
 from txtopo.spouts.formats.lines.line_pair import judged
 
 DEEP = 200
@@ -159,3 +161,27 @@ def test_plain_lines_take_the_fast_path() -> None:
     pair._exact = None  # type: ignore[attr-defined]
     batch = pair.whole(lines)
     assert batch is not None and batch.num_rows == 50
+
+
+def test_a_line_that_would_fill_the_memory_is_rejected_before_it_is_taken_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By both paths, also between other lines; the line before the limit is a record."""
+    monkeypatch.setattr(json_values, "LINE_BYTES_MAX", 20)
+    pair = Json()._pair(parse_fields("a int"))
+    lines = [b'{"a":1,"b":"12345"} ', b'{"a":2,"b":"12345"}  ', b'{"a":3}']
+    assert pair.whole(lines) is None and pair.whole([lines[0], lines[2]]) is not None
+    found = judged(pair, lines)
+    assert (found.batch.to_pylist(), found.refused) == ([{"a": 1}, {"a": 3}], {1: "the line is longer than 20 bytes"})
+
+
+def test_the_depth_of_a_line_is_counted_in_little_memory() -> None:
+    """A list of its brackets would take eight times the line."""
+    text = '{"a":1,"b":[' + "[]," * 500_000 + "[]]}"
+    tracemalloc.start()
+    try:
+        assert json_values._depth(text) == 3
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(text)

@@ -409,3 +409,44 @@ def test_the_ending_of_a_path_names_the_format() -> None:
         FileSpout("x.parquet", "_row bigint")
     with pytest.raises(TopologyError, match="paths has 'b', which is no declared field"):
         FileSpout("x.parquet", "a int", format=Parquet(paths={"b": "c"}))
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.binary(200_000)], ids=str)
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_memory_does_not_grow_with_a_value_that_is_stored_once_for_many_rows(
+    kind: pa.DataType, is_inside: bool, tmp_path: Path
+) -> None:
+    """A file of some kilobytes holds a text of 200 kB in each of its 1,500 rows, after many short ones."""
+    short = "x" * 200_000 if kind == pa.binary(200_000) else "x"
+    texts = pa.array([short.encode(), b"y" * 200_000], pa.binary()).cast(kind)
+    values = texts.take(pa.array([*[0] * 200, *[1] * 1500], pa.int32()))
+    column_ = pa.StructArray.from_arrays([values], ["t"]) if is_inside else values
+    path = written(tmp_path, {"a": column_}, compression="zstd")
+    del values, column_
+    assert path.stat().st_size < 100_000
+    paths = {"a": ("a", "t")} if is_inside else {}
+    spout = FileSpout(path, "a binary", format=Parquet(paths=paths), settled_s=0)
+    metadata = plan(spout)
+    pool = pa.system_memory_pool()
+    before, default = pool.bytes_allocated(), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        sizes = []
+        for part in spout.parts(metadata):
+            for batch in spout.emit_part(metadata, part, Tally()):
+                sizes.append(batch.num_rows)
+        peak = pool.max_memory() - before
+    finally:
+        pa.set_memory_pool(default)
+    assert sum(sizes) == 1700
+    assert max(sizes) * 200_000 <= parquet_file.BATCH_BYTES
+    assert peak < 5 * parquet_file.BATCH_BYTES
+
+
+def test_rows_are_read_many_at_a_time_where_no_value_is_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look into dictionaries does not make the pieces of plain files smaller."""
+    texts = pa.array([f"text {number % 50}" for number in range(100_000)])
+    spout, metadata, _ = read(written(tmp_path, {"a": texts, "d": texts.dictionary_encode()}), "a string, d string")
+    (part,) = spout.parts(metadata)
+    sizes = [batch.num_rows for batch in spout.emit_part(metadata, part, Tally())]
+    assert sum(sizes) == 100_000 and max(sizes) == parquet_file.ROWS_MAX

@@ -18,6 +18,7 @@ from msgspec import UNSET
 
 from txtopo.core.fields import INTEGER_KINDS, Field, Fields, FieldType
 from txtopo.spouts.arrow_types import arrow_type
+from txtopo.spouts.formats.lines import json_values
 from txtopo.spouts.formats.lines.json_values import NESTED_MAX, ExactLine, KeyNode, LineError, Paths, in_order, tree_of
 from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
@@ -48,6 +49,8 @@ class JsonLines(LinePair):
         if self._decode is None:
             return None
         block = b"\n".join(lines)
+        if len(block) > json_values.LINE_BYTES_MAX and max(map(len, lines)) > json_values.LINE_BYTES_MAX:
+            return None
         try:
             block.decode("utf-8")
             rows = list(map(self._decode, lines))

@@ -12,12 +12,17 @@ from txtopo.core.fields import FLOAT_KINDS, INTEGER_KINDS, Field, Fields
 
 Paths = Mapping[str, tuple[str, ...]]
 """Field -> the keys that lead to its value."""
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Maximum size of a line: what the standard library makes of a longer one may fill the memory of a task, since a number
+of two bytes becomes an object of ninety. A longer line is rejected.
+"""
 NESTED_MAX = 200
 """Maximum depth of objects and arrays in each other. A deeper line is rejected, since parsers differ in what they
 accept.
 """
 SHOWN_CHARS_MAX = 100
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
 _NO_JSON = "the line is no JSON"
 
 
@@ -69,6 +74,8 @@ class ExactLine:
 
     def texts(self, line: bytes) -> list[bytes | None]:
         """Return the texts of the fields as a CSV file would have them, None for NULL. Raises LineError."""
+        if len(line) > LINE_BYTES_MAX:
+            raise LineError(f"the line is longer than {LINE_BYTES_MAX} bytes")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -179,8 +186,8 @@ def _refuse(constant: str) -> NoReturn:
 def _depth(text: str) -> int:
     """Return how deep objects and arrays lie in each other."""
     depth = deepest = 0
-    for sign in re.findall(r"[\[\]{}]", _STRING.sub("", text)):
-        depth += 1 if sign in "[{" else -1
+    for sign in _BRACKET.finditer(_STRING.sub("", text)):
+        depth += 1 if sign[0] in "[{" else -1
         deepest = max(deepest, depth)
     return deepest
 

@@ -58,7 +58,7 @@ def line_windows(read: ReadBytes, file: PlannedFile, section: Section) -> Iterat
                 raise LineTooLongError(offset)
             wanted = min(2 * wanted, LINE_BYTES_MAX + len(b"\r\n"))
             continue
-        lines = _lines(data[:whole])
+        lines = lines_of(data[:whole])
         if whole > LINE_BYTES_MAX and len(lines[0]) > LINE_BYTES_MAX:
             # A window that is so large begins with the line because of which it was made so large.
             raise LineTooLongError(offset)
@@ -67,7 +67,8 @@ def line_windows(read: ReadBytes, file: PlannedFile, section: Section) -> Iterat
         wanted = WINDOW_BYTES
 
 
-def _lines(data: bytes) -> list[bytes]:
+def lines_of(data: bytes) -> list[bytes]:
+    """Return the lines of consecutive bytes, without their ends; after the last line end there is no line."""
     # Not `splitlines`, which also ends a line at a lone CR.
     lines = data.split(b"\n")
     if not lines[-1]:

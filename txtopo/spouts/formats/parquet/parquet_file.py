@@ -15,7 +15,7 @@ from pyarrow import parquet
 from txtopo.core.fields import Fields
 from txtopo.spouts.formats.field_paths import FieldPaths
 from txtopo.spouts.formats.format import Opened
-from txtopo.spouts.formats.parquet.column_types import plain
+from txtopo.spouts.formats.parquet.column_types import is_bytes, is_text, plain
 from txtopo.spouts.formats.parquet.footer import PlacedColumn, check_kind, columns_of, row_groups
 
 BUFFER_BYTES = 1024 * 1024
@@ -111,12 +111,42 @@ class ParquetFile:
         found = self._file.metadata.row_group(group)
         leaves = {column.leaf for column in self._columns}
         size = sum(found.column(leaf).total_uncompressed_size for leaf in leaves)
-        return int(max(1, min(ROWS_MAX, BATCH_BYTES * found.num_rows // max(1, size))))
+        rows = int(max(1, min(ROWS_MAX, found.num_rows, BATCH_BYTES * found.num_rows // max(1, size))))
+        return max(1, min(rows, BATCH_BYTES // max(1, self._repeated_bytes(group, rows))))
 
-    def _open(self, unit: str) -> parquet.ParquetFile:
-        """Open it again; INT96 timestamps are read in this unit."""
+    def _repeated_bytes(self, group: int, rows: int) -> int:
+        """Return how many bytes the values of one row may have that are stored once for many rows: the longest ones in
+        the dictionaries of texts and bytes. 0 if so many rows fit anyway.
+
+        A file of 1 MB may have a text of 1 MB in every one of a million rows.
+        """
+        found = self._file.metadata.row_group(group)
+        asked = [
+            column
+            for column in self._columns
+            if self._file.schema.column(column.leaf).physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+            and found.column(column.leaf).total_uncompressed_size * rows > BATCH_BYTES
+        ]
+        if not asked:
+            return 0
+        leaves = sorted({column.leaf for column in asked})
+        # One row is enough: the dictionary of a row group stands before all its rows.
+        batch, tops = next(self._batches(self._open("us", leaves), group, asked, 1), (None, ()))
+        if batch is None:
+            return 0
+        longest = 0
+        for column in asked:
+            values = _member(batch.column(tops.index(column.top)), column)
+            values = values.dictionary if pa.types.is_dictionary(values.type) else plain(values)
+            if is_text(values.type) or is_bytes(values.type):
+                longest += pc.max(pc.binary_length(values)).as_py() or 0
+        return longest
+
+    def _open(self, unit: str, dictionaries: Sequence[int] = ()) -> parquet.ParquetFile:
+        """Open it again; INT96 timestamps are read in this unit, and columns with these numbers as dictionaries."""
         return parquet.ParquetFile(
             pa.PythonFile(_Seekable(self._stored), mode="r"),
+            read_dictionary=dictionaries or None,
             buffer_size=BUFFER_BYTES,
             pre_buffer=False,
             coerce_int96_timestamp_unit=unit,
@@ -127,7 +157,11 @@ class ParquetFile:
 
 def _inside(array: pa.Array, column: PlacedColumn) -> pa.Array:
     """Return the values of a column; NULL where something that it is inside of is NULL."""
-    return plain(pc.struct_field(array, list(column.inside)) if column.inside else array)
+    return plain(_member(array, column))
+
+
+def _member(array: pa.Array, column: PlacedColumn) -> pa.Array:
+    return pc.struct_field(array, list(column.inside)) if column.inside else array
 
 
 def _is_cut(micros: pa.Array, nanos: pa.Array) -> pa.Array:
