@@ -62,10 +62,11 @@ class LineFormat(Format):
         from txtopo.spouts.formats.lines.line_windows import lines_of
 
         pair = _kept_pair(self, fields)
-        lines = [line for content in contents for line in lines_of(content)]
-        if pair.skips_any(lines):
-            lines = [line for line in lines if pair.is_record(line)]
-        batch = pair.whole(lines) if lines else pair.sift(lines).batch
+        data = b"".join([content + (b"" if content.endswith(b"\n") else b"\n") for content in contents if content])
+        batch = pair.block(data) if data else None
+        if batch is None:
+            lines = [line for line in lines_of(data) if pair.is_record(line)]
+            batch = pair.whole(lines) if lines else pair.sift(lines).batch
         return None if batch is None else Emitted(batch=batch)
 
     def emit(self, opened: Opened, file: PlannedFile, section: Section, fields: Fields) -> Iterator[Emitted]:
@@ -106,19 +107,13 @@ class LineFormat(Format):
         """Yield each window, which of its lines are records, and what they are. Raises BatchDataError that names a line
         that is too long.
         """
-        from txtopo.spouts.formats.lines.line_pair import judged
         from txtopo.spouts.formats.lines.line_windows import LineTooLongError, line_windows
         from txtopo.spouts.planned_file import COMPONENT
 
         pair = _kept_pair(self, fields)
         try:
             for window in line_windows(opened.read, file, section):
-                lines, places = window.lines, range(len(window.lines))
-                chosen: Sequence[int] = places
-                if pair.skips_any(lines):
-                    chosen = [place for place in places if pair.is_record(lines[place])]
-                    lines = [lines[place] for place in chosen]
-                yield window, chosen, judged(pair, lines)
+                yield window, *_judged(pair, window)
                 opened.forget(window.end)
         except LineTooLongError as error:
             position = f"{file['path']}:{numbers.at(error.offset)}"
@@ -136,6 +131,21 @@ class LineFormat(Format):
 def _kept_pair(format_: LineFormat, fields: Fields) -> LinePair:
     """Return what judges lines: the same for equal arguments, since a batch has many files. It keeps nothing of them."""
     return format_._pair(fields)
+
+
+def _judged(pair: LinePair, window: LineWindow) -> tuple[Sequence[int], Sifted]:
+    """Return which lines of a window are records, and what they are."""
+    from txtopo.spouts.formats.lines.line_pair import Sifted, judged
+
+    batch = pair.block(window.data)
+    if batch is not None:
+        return range(batch.num_rows), Sifted(batch, {})
+    lines = window.lines
+    places: Sequence[int] = range(len(lines))
+    if pair.skips_any(lines):
+        places = [place for place in places if pair.is_record(lines[place])]
+        lines = [lines[place] for place in places]
+    return places, judged(pair, lines)
 
 
 def _rejects(

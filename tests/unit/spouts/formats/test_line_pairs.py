@@ -117,12 +117,12 @@ def hostile(draw: st.DrawFn, good: Sequence[bytes]) -> list[bytes]:
 def test_what_is_read_at_once_is_what_is_read_line_by_line(case: str) -> None:
     format_, ddl, good = CASES[case]
     pair = format_._pair(parse_fields(ddl))
-    answered = 0
+    answered = answered_by_block = 0
 
     @settings(deadline=None, max_examples=150)
     @given(hostile(good))
     def law(lines: list[bytes]) -> None:
-        nonlocal answered
+        nonlocal answered, answered_by_block
         lines = [line for line in lines if pair.is_record(line)]
         if not lines:
             return
@@ -133,6 +133,12 @@ def test_what_is_read_at_once_is_what_is_read_line_by_line(case: str) -> None:
             assert not sifted.refused
             assert whole.equals(sifted.batch), (whole.to_pylist(), sifted.batch.to_pylist())
             whole.validate(full=True)
+        for end in (b"", b"\n"):
+            block = pair.block(b"\n".join(lines) + end) if lines[-1] or end else None
+            if block is not None:
+                answered_by_block += 1
+                assert not sifted.refused
+                assert block.equals(sifted.batch), (block.to_pylist(), sifted.batch.to_pylist())
         # No line is judged by its neighbours.
         alone = [pair.sift([line]) for line in lines]
         assert {at: one.refused[0] for at, one in enumerate(alone) if one.refused} == sifted.refused
@@ -152,3 +158,18 @@ def test_lines_with_a_bad_one_among_them_are_read_as_if_each_was_sifted(
     lines = [line for line in good * 4 if pair.is_record(line)]
     lines[5:5] = [b"\xff\0"]
     assert judged(pair, lines) == pair.sift(lines)
+
+
+@pytest.mark.parametrize("case", ["text", "bytes", "apache_combined", "other nulls", "apache_common", "nginx"])
+def test_a_block_of_plain_lines_is_read_without_its_lines(case: str) -> None:
+    """And is left to `whole` and `sift` as soon as a line may end otherwise, may be skipped, or is no record."""
+    format_, ddl, good = CASES[case]
+    pair = format_._pair(parse_fields(ddl))
+    lines = [line for line in good if not pair.sift([line]).refused and b"\r" not in line and line] * 3
+    data = b"".join(line + b"\n" for line in lines)
+    assert pair.block(data) == pair.block(data[:-1]) == pair.sift(lines).batch
+    assert pair.block(data.replace(b"\n", b"\r\n")) is None
+    if case not in ("text", "bytes"):
+        assert pair.block(data + b"\n" + data) is None
+        assert pair.block(data + b"no record\n") is None
+        assert pair.block(data + b"\xff\n") is None

@@ -1,5 +1,5 @@
 """The pure pair of a line format: `whole` for lines that are all records, which is fast, and `sift`, which judges each
-line.
+line. Some formats also have `block`, which is faster than `whole`, since nothing is made of a single line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 CHUNK_LINES = 2048
 """If a block holds a line that does not parse, `whole` is tried with so many lines at a time, and only lines near that
@@ -27,9 +28,9 @@ class Sifted:
 
 
 class LinePair(ABC):
-    """What a line format knows of a line. Both methods depend on the lines alone, and keep nothing between two calls.
+    """What a line format knows of a line. All methods depend on the lines alone, and keep nothing between two calls.
 
-    The law of the pair: wherever `whole` answers, `sift` gives the same rows and refuses no line.
+    The law of the pair: wherever `whole` or `block` answers, `sift` gives the same rows and refuses no line.
     """
 
     @abstractmethod
@@ -37,6 +38,12 @@ class LinePair(ABC):
         """Return a row for each line; None as soon as anything could be judged otherwise by `sift`. Lines have no line
         end; there is at least one.
         """
+
+    def block(self, data: bytes) -> pa.RecordBatch | None:
+        """Return a row for each line of consecutive whole lines with their ends; None as soon as anything could be judged
+        otherwise by `sift`, or a line may be skipped, or where nothing is faster than `whole`.
+        """
+        return None
 
     @abstractmethod
     def sift(self, lines: Sequence[bytes]) -> Sifted:
@@ -49,6 +56,14 @@ class LinePair(ABC):
     def skips_any(self, lines: Sequence[bytes]) -> bool:
         """Return True if one of the lines may be skipped."""
         return not all(lines)
+
+
+def cut_lines(data: bytes) -> pa.Array | None:
+    """Return consecutive whole lines as `binary` without their ends; None if an end may be another one than LF."""
+    if b"\r" in data:
+        return None
+    lines = pc.split_pattern(pa.array([data], pa.binary()), "\n").flatten()
+    return lines.slice(0, len(lines) - 1) if data.endswith(b"\n") else lines
 
 
 def judged(pair: LinePair, lines: Sequence[bytes]) -> Sifted:

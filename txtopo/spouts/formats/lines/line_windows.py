@@ -8,7 +8,7 @@ first LF at or after `end - 1`: so sections that follow each other have each lin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 
 from txtopo.spouts.formats.format import PlannedFile, Section
 
@@ -29,16 +29,26 @@ class LineTooLongError(ValueError):
         """Its first byte in the file."""
 
 
-@dataclass(frozen=True, slots=True)
 class LineWindow:
-    """Consecutive lines."""
+    """Consecutive whole lines."""
 
-    start: int
-    """Offset in the file of their first byte."""
-    end: int
-    """Offset after their last byte."""
-    lines: Sequence[bytes]
-    """Without their ends."""
+    def __init__(self, start: int, data: bytes) -> None:
+        self.start = start
+        """Offset in the file of their first byte."""
+        self.data = data
+        """Their bytes; at least one."""
+        self.end = start + len(data)
+        """Offset after their last byte."""
+
+    @cached_property
+    def lines(self) -> Sequence[bytes]:
+        """Return the lines without their ends."""
+        return lines_of(self.data)
+
+    @property
+    def count(self) -> int:
+        """Return how many lines they are."""
+        return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
 
 def line_windows(read: ReadBytes, file: PlannedFile, section: Section) -> Iterator[LineWindow]:
@@ -58,12 +68,12 @@ def line_windows(read: ReadBytes, file: PlannedFile, section: Section) -> Iterat
                 raise LineTooLongError(offset)
             wanted = min(2 * wanted, LINE_BYTES_MAX + len(b"\r\n"))
             continue
-        lines = lines_of(data[:whole])
-        if whole > LINE_BYTES_MAX and len(lines[0]) > LINE_BYTES_MAX:
+        window = LineWindow(offset, data[:whole])
+        if whole > LINE_BYTES_MAX and len(window.lines[0]) > LINE_BYTES_MAX:
             # A window that is so large begins with the line because of which it was made so large.
             raise LineTooLongError(offset)
-        yield LineWindow(offset, offset + whole, lines)
-        offset += whole
+        yield window
+        offset = window.end
         wanted = WINDOW_BYTES
 
 
@@ -114,4 +124,4 @@ class LineNumbers:
         """Skip the window whose start was the last offset given: its number of lines is known."""
         if self._counted == window.start:
             self._counted = window.end
-            self._line += len(window.lines)
+            self._line += window.count

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.core.fields import Field, Fields
 from txtopo.spouts.formats.lines.known_patterns import (
@@ -20,7 +21,7 @@ from txtopo.spouts.formats.lines.known_patterns import (
     unescaped,
     unescaped_text,
 )
-from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted
+from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted, cut_lines
 from txtopo.spouts.formats.lines.strict_logs import strict_columns
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
 
@@ -57,9 +58,19 @@ class PatternLines(LinePair):
         if max(map(len, lines)) > LINE_BYTES_MAX:
             return None
         if self._known is not None and self._known.strict is not None:
-            columns = strict_columns(self._known, lines, self._fields, self._nulls, self._exact)
+            array = pa.array(lines, pa.binary())
+            columns = strict_columns(self._known, array, self._fields, self._nulls, self._exact)
         else:
             columns = self._exact(lines)
+        return None if columns is None else whole_batch(self._fields, columns)
+
+    def block(self, data: bytes) -> pa.RecordBatch | None:
+        if self._known is None or self._known.strict is None:
+            return None
+        lines = cut_lines(data)
+        if lines is None or pc.max(pc.binary_length(lines)).as_py() > LINE_BYTES_MAX:
+            return None
+        columns = strict_columns(self._known, lines, self._fields, self._nulls, self._exact, data)
         return None if columns is None else whole_batch(self._fields, columns)
 
     def sift(self, lines: Sequence[bytes]) -> Sifted:

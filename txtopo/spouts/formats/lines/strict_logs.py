@@ -19,34 +19,47 @@ Exact = Callable[[Sequence[bytes]], list[pa.Array] | None]
 
 
 def strict_columns(
-    known: KnownPattern, lines: Sequence[bytes], fields: Fields, nulls: Collection[str], exact: Exact
+    known: KnownPattern,
+    lines: pa.Array,
+    fields: Fields,
+    nulls: Collection[str],
+    exact: Exact,
+    data: bytes | None = None,
 ) -> list[pa.Array] | None:
-    """Return the texts of the declared fields as `binary`, NULL for NULL; None if a line does not match."""
-    array = pa.array(lines, pa.binary())
+    """Return the texts of the declared fields as `binary`, NULL for NULL; None if a line does not match. `lines` are of
+    type `binary`; `data`: the same lines with their ends, if they are there already.
+    """
     try:
-        strict = pc.match_substring_regex(array.cast(pa.string()), known.strict)
+        strict = pc.match_substring_regex(lines.cast(pa.string()), known.strict)
     except pa.ArrowInvalid:
         return None  # A line is not UTF-8.
-    others = pc.indices_nonzero(pc.invert(strict)).to_pylist()
-    if not others:
-        return _cut(known, lines, fields, nulls)
-    rest = exact([lines[number] for number in others])
+    others = pc.indices_nonzero(pc.invert(strict))
+    if not len(others):
+        return _cut(known, _joined(lines) if data is None else data, fields, nulls)
+    rest = exact(lines.take(others).to_pylist())
     if rest is None or len(others) == len(lines):
         return rest
     chosen = pc.indices_nonzero(strict)
-    plain = _cut(known, array.take(chosen).to_pylist(), fields, nulls)
+    plain = _cut(known, _joined(lines.take(chosen)), fields, nulls)
     order = np.empty(len(lines), dtype=np.int64)
     order[chosen.to_numpy()] = np.arange(len(chosen))
-    order[others] = np.arange(len(chosen), len(lines))
+    order[others.to_numpy()] = np.arange(len(chosen), len(lines))
     return [pa.concat_arrays([a, b]).take(pa.array(order)) for a, b in zip(plain, rest, strict=True)]
 
 
-def _cut(known: KnownPattern, lines: Sequence[bytes], fields: Fields, nulls: Collection[str]) -> list[pa.Array]:
+def _joined(lines: pa.Array) -> bytes:
+    """Return lines with line ends between them."""
+    together = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    joined: bytes = pc.binary_join(together, b"\n")[0].as_py()
+    return joined
+
+
+def _cut(known: KnownPattern, lines: bytes, fields: Fields, nulls: Collection[str]) -> list[pa.Array]:
     """Return the texts of lines that the strict expression matches."""
     wanted = {"request" if name in REQUEST_PARTS else name for name in fields.names}
     needed = [name for name in known.columns if name in wanted or (name in ("[time", "zone]") and "time" in wanted)]
     # The line end in front is a blank line: without it, a U+FEFF that starts the first line would be lost.
-    data = b"\n" + b"\n".join(lines)
+    data = b"\n" + lines
     table = csv.read_csv(
         pa.BufferReader(data),
         read_options=csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=list(known.columns)),

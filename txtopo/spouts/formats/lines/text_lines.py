@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from txtopo.core.fields import Fields
-from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted
+from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted, cut_lines
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
 
 
@@ -20,6 +20,10 @@ class TextLines(LinePair):
 
     def whole(self, lines: Sequence[bytes]) -> pa.RecordBatch | None:
         return whole_batch(self._fields, [pa.array(lines, pa.binary())])
+
+    def block(self, data: bytes) -> pa.RecordBatch | None:
+        lines = cut_lines(data)
+        return None if lines is None else whole_batch(self._fields, [lines])
 
     def sift(self, lines: Sequence[bytes]) -> Sifted:
         batch, refused = sifted_batch(self._fields, [pa.array(lines, pa.binary())])
