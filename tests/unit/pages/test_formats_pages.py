@@ -56,6 +56,7 @@ def test_the_limits_of_lines_are_as_the_pages_say() -> None:
     assert pattern_lines.LINE_BYTES_MAX == 1024 * 1024
     assert line_windows.LINE_BYTES_MAX == 64 * 1024 * 1024
     assert json_values.NESTED_MAX == 200
+    assert json_values.LINE_BYTES_MAX == 16 * 1024 * 1024
 
 
 def test_the_table_of_csv_options_is_complete() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from txtopo.core.fields import parse_fields
 from txtopo.spouts.formats.json_format import Json
-from txtopo.spouts.formats.lines import json_values
+from txtopo.spouts.formats.lines import json_lines, json_values
 from txtopo.spouts.formats.lines.line_pair import judged
 
 DEEP = 200
@@ -177,7 +177,7 @@ def test_a_line_that_would_fill_the_memory_is_rejected_before_it_is_taken_apart(
 
 def test_the_depth_of_a_line_is_counted_in_little_memory() -> None:
     """A list of its brackets would take eight times the line."""
-    text = '{"a":1,"b":[' + "[]," * 500_000 + "[]]}"
+    text = '{"a":1,"b":[' + "[]," * 50_000 + "[]]}"
     tracemalloc.start()
     try:
         assert json_values._depth(text) == 3
@@ -185,3 +185,19 @@ def test_the_depth_of_a_line_is_counted_in_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 3 * len(text)
+
+
+@pytest.mark.parametrize("scrap", ["\\u0041", '\\"', "\\\\", '{\\"a\\":\\"b\\"}', "[]"])
+def test_no_line_takes_longer_than_its_length_allows(scrap: str) -> None:
+    """With time by the square of the length, these lines take hours."""
+    text = scrap * (8_000_000 // len(scrap))
+    line = f'{{"a":1,"b":"{text}"}}'.encode()
+    pair = Json()._pair(parse_fields("a int"))
+    whole, sifted = pair.whole([line]), pair.sift([line])
+    assert whole is not None and whole.to_pylist() == sifted.batch.to_pylist() == [{"a": 1}]
+
+
+@pytest.mark.parametrize("key", ['a\\"b', "\\u0061", "a\\\\", '\\"', "\\n\\tb c"])
+def test_an_escape_anywhere_in_a_key_is_found(key: str) -> None:
+    for line in (f'{{"{key}":1}}', f'{{"x":"\\"","{key}" \t:1}}', f'{{"x":{{"{key}":[]}}}}'):
+        assert json_lines._ESCAPED_KEY.search(line.encode()), line

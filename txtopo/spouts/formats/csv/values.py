@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -38,6 +38,8 @@ _FIRST_DAY = (dt.date(1, 1, 1) - dt.date(1970, 1, 1)).days
 _LAST_DAY = (dt.date(9999, 12, 31) - dt.date(1970, 1, 1)).days
 _INTEGER = r"^-?[0-9]+$"
 _DECIMAL = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?$"
+_PLAIN_CHARS_MAX = 38
+"""Arrow reads a decimal of so many characters exactly."""
 _ZONED = r"[T ].*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 
 
@@ -283,15 +285,26 @@ def _floats(column: pa.Array, field: Field) -> pa.Array:
 
 
 def _decimals(texts: pa.Array, field: Field) -> pa.Array:
-    """Return exact decimals: the parser itself accepts 1000 for decimal(5,2), and reads 02e-95 as 0.00."""
-    trimmed = _matching(texts, _DECIMAL, field)
-    values = pc.cast(trimmed, arrow_type(field.type))
-    with_exponent = pc.match_substring(trimmed, "e", ignore_case=True)
-    if pc.any(with_exponent).as_py():
-        pairs = zip(trimmed.filter(with_exponent).to_pylist(), values.filter(with_exponent).to_pylist(), strict=True)
-        if any(Decimal(text) != value for text, value in pairs):
-            raise BadValueError(f"column {field.name!r} holds a number that does not fit {field.type}")
-    return values
+    """Return exact decimals: the parser itself accepts 1000 for decimal(5,2)."""
+    trimmed, wanted = _matching(texts, _DECIMAL, field), arrow_type(field.type)
+    # Arrow reads 02e-95 as 0.00, 1.5 with 40 zeros after it as 0.00, and 39 nines as a negative number; ten million
+    # digits end the process.
+    odd = pc.or_(
+        pc.match_substring(trimmed, "e", ignore_case=True), pc.greater(pc.binary_length(trimmed), _PLAIN_CHARS_MAX)
+    )
+    if not pc.any(odd).as_py():
+        return pc.cast(trimmed, wanted)
+    values = pc.cast(pc.if_else(odd, None, trimmed), wanted)
+    exact = pa.array([_decimal(text, field) for text in trimmed.filter(odd).to_pylist()], wanted)
+    return pc.replace_with_mask(values, pc.fill_null(odd, False), exact)
+
+
+def _decimal(text: str, field: Field) -> Decimal:
+    context = Context(prec=field.type.precision or 0, traps=[Inexact, InvalidOperation])
+    try:
+        return Decimal(text).quantize(Decimal((0, (1,), -(field.type.scale or 0))), context=context)
+    except (Inexact, InvalidOperation) as error:
+        raise BadValueError(f"column {field.name!r} holds a number that does not fit {field.type}") from error
 
 
 def _matching(texts: pa.Array, pattern: str, field: Field) -> pa.Array:

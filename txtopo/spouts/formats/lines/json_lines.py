@@ -25,8 +25,10 @@ from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
 
 BLANKS = b" \t\r"
 """Blanks of JSON; a line of nothing else is skipped."""
-_ESCAPED_KEY = re.compile(rb'\\.[^"\\]*+(?:\\.[^"\\]*+)*+"[ \t\r]*+:', re.DOTALL)
-"""Found in every line with an escape in a key."""
+_ESCAPED_KEY = re.compile(rb'\\.[^"\\]*+"[ \t\r]*+:', re.DOTALL)
+"""Found in every line with an escape in a key, at its last one. Never looks beyond the next escape: texts may have
+millions of them.
+"""
 _NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
 """A zero of which msgspec drops the sign in a double."""
 _NUMBER = r"^(?:null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"

@@ -20,6 +20,8 @@ from txtopo.spouts.formats.parquet.footer import PlacedColumn, check_kind, colum
 
 BUFFER_BYTES = 1024 * 1024
 """Number of stored bytes of a column that are read at a time."""
+DICTIONARY_BUFFER_BYTES = 64 * 1024
+"""The same where only a dictionary is read."""
 ROWS_MAX = 32 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 """About as many bytes of values are read at a time, and at most ROWS_MAX rows."""
@@ -124,18 +126,19 @@ class ParquetFile:
         asked = [
             column
             for column in self._columns
-            if self._file.schema.column(column.leaf).physical_type in ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+            if self._file.schema.column(column.leaf).physical_type == "BYTE_ARRAY"
             and found.column(column.leaf).total_uncompressed_size * rows > BATCH_BYTES
+            and any("DICTIONARY" in name for name in found.column(column.leaf).encodings)
         ]
-        if not asked:
-            return 0
-        leaves = sorted({column.leaf for column in asked})
+        return self._longest_listed(group, asked) if asked else 0
+
+    def _longest_listed(self, group: int, columns: Sequence[PlacedColumn]) -> int:
+        """Return the bytes of the longest values in the dictionaries of these columns, added up."""
+        leaves = sorted({column.leaf for column in columns})
         # One row is enough: the dictionary of a row group stands before all its rows.
-        batch, tops = next(self._batches(self._open("us", leaves), group, asked, 1), (None, ()))
-        if batch is None:
-            return 0
+        batch, tops = next(self._batches(self._open("us", leaves), group, columns, 1), (None, ()))
         longest = 0
-        for column in asked:
+        for column in columns if batch is not None else ():
             values = _member(batch.column(tops.index(column.top)), column)
             values = values.dictionary if pa.types.is_dictionary(values.type) else plain(values)
             if is_text(values.type) or is_bytes(values.type):
@@ -147,7 +150,7 @@ class ParquetFile:
         return parquet.ParquetFile(
             pa.PythonFile(_Seekable(self._stored), mode="r"),
             read_dictionary=dictionaries or None,
-            buffer_size=BUFFER_BYTES,
+            buffer_size=BUFFER_BYTES if not dictionaries else DICTIONARY_BUFFER_BYTES,
             pre_buffer=False,
             coerce_int96_timestamp_unit=unit,
             page_checksum_verification=True,
