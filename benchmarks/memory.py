@@ -2,10 +2,10 @@
 
     make bench-memory                 # or: python -m benchmarks.memory [MEGABYTES …] [--format csv,csv.gz]
 
-Each file has a process of its own, which writes it, plans it as one batch, and processes that batch; megabytes are those
-that are parsed, also for a compressed file, which is a single archive. Prints the largest memory that the driver, its
-JVM and all its Python workers together had, and writes build/bench_memory.json. The memory should not grow with the
-file. A wrong count fails the benchmark.
+Each file has a process of its own, which writes it, plans it as one batch, and processes that batch; megabytes are
+those that are parsed, also for a compressed file, which is a single archive. Prints the largest memory that the
+driver, its JVM and all its Python workers together had, and writes build/bench_memory.json. The memory should not grow
+with the file. A wrong count fails the benchmark.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def measured(kind: str, megabytes: int, folder: str | None = None) -> dict[str, 
 
 
 def write_file(path: Path, size: int) -> Totals:
-    """Write a file of about `size` bytes, which may be compressed; return what is in it, counted once and multiplied."""
+    """Write a file of about `size` bytes, before it is compressed; return what is in it."""
     chance = random.Random(1)
     rows = [
         (chance.choice(("AA", "UA", "DL", "WN")), chance.choice(("EWR", "JFK", "LGA")), chance.randint(90, 4900))

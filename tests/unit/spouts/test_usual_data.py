@@ -267,7 +267,7 @@ def test_an_export_in_latin_1_is_counted_as_python_counts_it(seed: int, ending: 
 def test_parquet_is_counted_as_what_was_written(seed: int, tmp_path: Path) -> None:
     """Values that the declared types do not have are among them; the columns are those of pandas and Spark."""
     chance = random.Random(seed)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "shop": chance.choice(["Bern", "Basel", None, "n\0l" if chance.random() < 0.02 else "Köln"]),
             "pieces": chance.choice([0, 7, -1, 2**31 if chance.random() < 0.02 else 2**31 - 1, None]),

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LOCATED_CHARS_MAX = 300
 """Number of characters of a line that `locate` shows."""
 TOGETHER_FILE_BYTES_MAX = 256 * 1024
-"""A larger file is read by itself: to set up its parser costs little next to its lines, and one bad line among them would
-have the lines of others parsed twice.
+"""A larger file is read by itself: to set up its parser costs little next to its lines, and one bad line among them
+would have the lines of others parsed twice.
 """
 PAIRS_KEPT = 64
 """Number of pairs that a process keeps."""
@@ -129,7 +129,7 @@ class LineFormat(Format):
 
 @lru_cache(maxsize=PAIRS_KEPT)
 def _kept_pair(format_: LineFormat, fields: Fields) -> LinePair:
-    """Return what judges lines: the same for equal arguments, since a batch has many files. It keeps nothing of them."""
+    """Return what judges lines: the same for equal arguments, since a batch has many files. It keeps nothing."""
     return format_._pair(fields)
 
 

@@ -40,8 +40,8 @@ class LinePair(ABC):
         """
 
     def block(self, data: bytes) -> pa.RecordBatch | None:
-        """Return a row for each line of consecutive whole lines with their ends; None as soon as anything could be judged
-        otherwise by `sift`, or a line may be skipped, or where nothing is faster than `whole`.
+        """Return a row for each line of consecutive whole lines with their ends; None as soon as anything could be
+        judged otherwise by `sift`, or a line may be skipped, or where nothing is faster than `whole`.
         """
         return None
 

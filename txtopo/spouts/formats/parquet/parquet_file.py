@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -136,13 +137,13 @@ class ParquetFile:
         """Return the bytes of the longest values in the dictionaries of these columns, added up."""
         leaves = sorted({column.leaf for column in columns})
         # One row is enough: the dictionary of a row group stands before all its rows.
-        batch, tops = next(self._batches(self._open("us", leaves), group, columns, 1), (None, ()))
         longest = 0
-        for column in columns if batch is not None else ():
-            values = _member(batch.column(tops.index(column.top)), column)
-            values = values.dictionary if pa.types.is_dictionary(values.type) else plain(values)
-            if is_text(values.type) or is_bytes(values.type):
-                longest += pc.max(pc.binary_length(values)).as_py() or 0
+        for batch, tops in itertools.islice(self._batches(self._open("us", leaves), group, columns, 1), 1):
+            for column in columns:
+                values = _member(batch.column(tops.index(column.top)), column)
+                values = values.dictionary if pa.types.is_dictionary(values.type) else plain(values)
+                if is_text(values.type) or is_bytes(values.type):
+                    longest += pc.max(pc.binary_length(values)).as_py() or 0
         return longest
 
     def _open(self, unit: str, dictionaries: Sequence[int] = ()) -> parquet.ParquetFile:
