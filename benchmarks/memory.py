@@ -2,7 +2,7 @@
 
     make bench-memory                 # or: python -m benchmarks.memory [MEGABYTES …] [--format csv,csv.gz]
 
-Each file has a process of its own, which writes it, plans it as one batch, and processes that batch; megabytes are
+A separate process for each file writes it, plans it as one batch, and processes that batch; megabytes are
 those that are parsed, also for a compressed file, which is a single archive. Prints the largest memory that the
 driver, its JVM and all its Python workers together had, and writes build/bench_memory.json. The memory should not grow
 with the file. A wrong count fails the benchmark.
@@ -44,7 +44,7 @@ Totals = dict[tuple[str, str], tuple[int, int]]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure each file in a process of its own, and compare it with the first one of its format."""
+    """Measure each file in a separate process, and compare it with the first one of its format."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", allow_abbrev=False)
     parser.add_argument("megabytes", nargs="*", type=int, help="sizes (default: 200 2000); 20000 takes a long time")
     parser.add_argument("--format", default=",".join(KINDS), help=f"of {', '.join(KINDS)}, separated by commas")
