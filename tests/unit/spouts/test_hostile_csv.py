@@ -14,6 +14,7 @@ import pytest
 
 from tests.unit.spouts.test_rejected_rows import Row, sift
 from txtopo.core.fields import parse_fields
+from txtopo.formats import Csv
 from txtopo.spouts.formats.csv import ranges as csv_ranges
 from txtopo.spouts.formats.csv import windows as csv_windows
 from txtopo.spouts.formats.csv.value_checks import converted, impossible_values, refused_values
@@ -249,3 +250,24 @@ def test_the_slow_path_accepts_exactly_what_the_parser_does(kind: str) -> None:
             continue
         assert text in parsed
         assert repr(value) == repr(parsed[text])
+
+
+@pytest.mark.parametrize("around", [0, 1, 20, 400])
+def test_lines_with_quotes_that_are_refused_cost_what_they_are(around: int) -> None:
+    """Not a window of 4 MiB each: half a megabyte of them took minutes. Nothing else is read otherwise."""
+    good, bad = b'1,"ok"\n', b'1,"5" pipe"\n'
+    data = (bad + good * around) * (500_000 // (len(bad) + around * len(good)))
+    asked = 0
+
+    def read(offset: int, size: int) -> bytes:
+        nonlocal asked
+        found = data[offset : offset + size]
+        asked += len(found)
+        return found
+
+    found = list(csv_windows.windows(read, 0, len(data), Csv()._dialect, 2))
+    refused = [window for window in found if window.refused is not None]
+    assert b"".join(window.data for window in found) == data
+    assert len(refused) == data.count(bad) and {window.data for window in refused} == {bad}
+    most = csv_windows.AFTER_REFUSED_BYTES
+    assert asked < csv_windows.WINDOW_BYTES + len(refused) * 2 * most + 6 * len(data)

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from txtopo.spouts.formats.csv.dialect import Dialect, LineCounter, field_pattern, record_pattern
 
 WINDOW_BYTES = 4 * 1024 * 1024
+AFTER_REFUSED_BYTES = 1024
+"""Size of a window after a line that is refused; each one after it has twice the size of the one before."""
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of a record in bytes; a longer one is refused."""
 
@@ -88,7 +90,8 @@ def windows(read: ReadBytes, start: int, end: int, dialect: Dialect, width: int)
         if not data:
             return  # The file is shorter than before; the comparison with its plan reports that.
         final = offset + len(data) >= end or len(data) < wanted
-        window = _window(offset, data[: _whole_lines(data, final=final)], dialect, width, final=final)
+        whole = _whole_lines(data, final=final)
+        window = _window(offset, data[:whole], dialect, width, final=final)
         if window is None:
             if wanted >= RECORD_BYTES_MAX:
                 raise RecordTooLongError(offset)
@@ -96,7 +99,9 @@ def windows(read: ReadBytes, start: int, end: int, dialect: Dialect, width: int)
             continue
         yield window
         offset += len(window.data)
-        wanted = WINDOW_BYTES
+        # What lies after a line that is refused is taken apart again: little of it, since such lines may be many.
+        is_cut = len(window.data) < whole
+        wanted = min(AFTER_REFUSED_BYTES if is_cut else 2 * wanted, WINDOW_BYTES)
 
 
 def _whole_lines(data: bytes, *, final: bool) -> int:
@@ -115,6 +120,8 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
             return Window(start=start, data=data)
         return Window(start=start, data=data, records=_records(data.splitlines(keepends=True), (), dialect))
     lines = data.splitlines(keepends=True)
+    if _is_refused_first(lines[0], data, dialect):
+        return Window(start=start, data=lines[0], refused=_TEXT_FOLLOWS)
     joined: list[tuple[int, int]] = []
     starts = list(itertools.accumulate(map(len, lines), initial=0))
     done = 0
@@ -123,8 +130,6 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
             continue  # It is inside a record that started earlier, or is itself a record of any width or a comment.
         match = record_pattern(dialect).match(data, starts[number])
         if match is None or match.lastindex is not None:
-            if number == 0 and match is None:
-                return Window(start=start, data=lines[0], refused=_TEXT_FOLLOWS)
             # Not closed in this window. Only one record of a file is never closed, since its quote swallows all that
             # follows.
             if number == 0:
@@ -138,6 +143,15 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
         if done > number + 1:
             joined.append((number, done))
     return Window(start=start, data=data, records=_records(lines, joined, dialect))
+
+
+def _is_refused_first(line: bytes, data: bytes, dialect: Dialect) -> bool:
+    """Return True if text follows a closing quote in the first record: looked for first, since such lines may be many,
+    and each of them begins a window.
+    """
+    if not any(sign in line for sign in dialect.special) or _is_comment(line, dialect):
+        return False
+    return record_pattern(dialect).match(data) is None
 
 
 def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = (), dialect: Dialect | None = None) -> Records:
