@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from typing import NoReturn
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.kit.audited import Leader, run_batches, select
 from tests.kit.audits import Audited, findings
 from tests.kit.orders import write_orders
 from tests.kit.redo_faults import FAULTS
+from txtopo.spouts.formats.csv.values import BadValueError
 
 
 def test_a_run_with_rejects_quarantine_and_redos_matches(redone: Audited) -> None:
@@ -117,8 +119,15 @@ def test_a_record_that_was_rejected_for_nothing_is_found(redone: Audited) -> Non
     assert said == [f"{redone.file(5)}:4 was rejected (x), but nothing is wrong with it"]
 
 
-def test_a_record_that_the_audit_cannot_judge_is_3(audited: Audited) -> None:
-    """Promise: a spelling on which readers disagree is UNVERIFIED, never MATCH, and never called wrong."""
+def test_a_record_that_the_audit_cannot_judge_is_3(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: a spelling on which readers disagree is UNVERIFIED, never MATCH, and never called wrong. Release 0.1.0
+    rejected numbers like this one.
+    """
+
+    def refused(text: str, field: object) -> NoReturn:
+        raise BadValueError(f"{field} of {text}")
+
+    monkeypatch.setattr("txtopo.spouts.formats.csv.values._decimal", refused)
     write_orders(audited.folder, 2)
     with audited.file(2).open("a") as out:
         out.write("7,shop 1,a1,1,0e60\n")

@@ -298,7 +298,7 @@ PUBLIC = (
     "txtopo.testing",
 )
 OF_THE_ENGINE = {
-    *("Aggregation", "Header", "Input", "Metadata", "Position", "SpoutCoordinator", "Subscription", "Tally"),
+    *("Aggregation", "Block", "Header", "Input", "Metadata", "Position", "SpoutCoordinator", "Subscription", "Tally"),
     *("BoltComponent", "CommitterComponent", "SpoutComponent", "TupleBoltComponent", "Draft", "Origin", "StreamSpec"),
     *("RowKeys", "RowTable", "StagingPlace"),
     *("MemoryPostgres", "MemoryZooKeeper", "SimulatedClock", "CommitterTables", "NewOrder"),
