@@ -237,7 +237,12 @@ def topology_of(case: Case, folder: Path) -> Topology:
 
 def planned(case: Case, folder: Path) -> Any:
     """Return the plan of all files as one batch."""
-    coordinator = source_of(case, folder).open_coordinator(
+    return plan_of(source_of(case, folder))
+
+
+def plan_of(source: FileSpout) -> Any:
+    """Return the plan of the first batch of a source."""
+    coordinator = source.open_coordinator(
         SpoutContext(topology="bench", spout="files", consumed={}, once=True, monotonic=time.monotonic, say=print)
     )
     try:

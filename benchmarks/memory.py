@@ -27,12 +27,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.formats import plan_of
 from benchmarks.processes import peak_memory_mib
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.core.values import Processed, TransactionAttempt
 from txtopo.local.java import java_environment
 from txtopo.ports import Assignment
-from txtopo.topology.components import SpoutContext, Topology
+from txtopo.topology.components import Topology
 
 MEGABYTES = (200, 2000)
 KINDS = ("csv", "csv.gz")
@@ -79,7 +80,7 @@ def measured(kind: str, megabytes: int, folder: str | None = None) -> dict[str, 
         try:
             with peaks() as peak:
                 began = time.perf_counter()
-                metadata = planned(spout)
+                metadata = plan_of(spout)
                 plan_s = time.perf_counter() - began
                 process_s, found = processed(spark, spout, metadata)
         finally:
@@ -138,19 +139,6 @@ def compressed(header: bytes, block: bytes, times: int) -> Iterator[bytes]:
         yield packed
         crc, size = zlib.crc32(block, crc), size + len(block)
     yield packer.flush(zlib.Z_FINISH) + struct.pack("<II", crc, size % 2**32)
-
-
-def planned(spout: FileSpout) -> Any:
-    """Return the plan of the only file."""
-    coordinator = spout.open_coordinator(
-        SpoutContext(topology="bench", spout="files", consumed={}, once=True, monotonic=time.monotonic, say=print)
-    )
-    try:
-        while not coordinator.is_ready():
-            time.sleep(0.01)
-        return coordinator.initialize_transaction(1, None)
-    finally:
-        coordinator.close()
 
 
 def processed(spark: Any, spout: FileSpout, metadata: Any) -> tuple[float, Totals]:
