@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,3 +272,31 @@ def test_lines_with_quotes_that_are_refused_cost_what_they_are(around: int) -> N
     assert len(refused) == data.count(bad) and {window.data for window in refused} == {bad}
     most = csv_windows.AFTER_REFUSED_BYTES
     assert asked < csv_windows.WINDOW_BYTES + len(refused) * 2 * most + 6 * len(data)
+
+
+def test_a_record_of_many_lines_takes_the_memory_of_its_bytes() -> None:
+    """An object for each of its lines would take thirty times as much."""
+    data = b'1,"' + b"x\n" * 1_000_000 + b'"\r\n2,y\n'
+    tracemalloc.start()
+    try:
+        first, second = csv_windows.windows(lambda at, size: data[at : at + size], 0, len(data), Csv()._dialect, 2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (first.data + second.data, first.records and first.records.lines_count) == (data, 1_000_001)
+    assert peak < 5 * len(data)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r", b""])
+def test_a_long_record_is_the_same_as_a_window_of_its_own(
+    end: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rejects have the right lines, and so have those after it."""
+    content = b'a,b\n1,"x\ny\r\nz"\nbad,"p\n"\n3,"q"\n\nbad,r\n4,"\r"\nbad,"s\n\n"' + end
+    found = []
+    for size in (1 << 20, 1, 8):
+        monkeypatch.setattr(csv_windows, "LONG_RECORD_BYTES", size)
+        rows, rejects = sift(tmp_path, content, "a int, b string")
+        found.append((rows, [(one.line, one.raw) for one in rejects]))
+    assert found[0] == found[1] == found[2]
+    assert [line for line, _ in found[0][1]] == [5, 9, 12]

@@ -17,6 +17,8 @@ from txtopo.spouts.formats.csv.dialect import Dialect, LineCounter, field_patter
 WINDOW_BYTES = 4 * 1024 * 1024
 AFTER_REFUSED_BYTES = 1024
 """Size of a window after a line that is refused; each one after it has twice the size of the one before."""
+LONG_RECORD_BYTES = 64 * 1024
+"""A longer record with quotes at the start of a window is the window."""
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of a record in bytes; a longer one is refused."""
 
@@ -35,6 +37,7 @@ class RecordTooLongError(ValueError):
 
 _NOT_CLOSED = ("a quoted value is not closed, or an escape has nothing after it", "a quoted value is not closed")
 _TEXT_FOLLOWS = "a quoted value is not closed where it should be: text follows its closing quote"
+_FIRST_LINE = re.compile(rb"[^\r\n]*+(?:\r\n|\r|\n|\Z)")
 _BLANK_LINES = (b"\n", b"\r\n", b"\r")
 
 
@@ -119,9 +122,19 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
         if dialect.comment is None or not _has_comments(data, dialect.comment):
             return Window(start=start, data=data)
         return Window(start=start, data=data, records=_records(data.splitlines(keepends=True), (), dialect))
+    line = _FIRST_LINE.match(data)[0]  # type: ignore[index]
+    if any(sign in line for sign in special) and not _is_comment(line, dialect):
+        # Looked at first: refused lines may be many, and each begins a window; a long record may have many lines.
+        match = record_pattern(dialect).match(data)
+        if match is None:
+            return Window(start=start, data=line, refused=_TEXT_FOLLOWS)
+        if match.lastindex is not None:
+            # Not closed in this window. Only one record of a file is never closed, since its quote swallows all that
+            # follows.
+            return Window(start=start, data=line, refused=_NOT_CLOSED[dialect.escape is None]) if final else None
+        if match.end() > LONG_RECORD_BYTES:
+            return Window(start=start, data=match[0], records=_one_record(match[0], dialect))
     lines = data.splitlines(keepends=True)
-    if _is_refused_first(lines[0], data, dialect):
-        return Window(start=start, data=lines[0], refused=_TEXT_FOLLOWS)
     joined: list[tuple[int, int]] = []
     starts = list(itertools.accumulate(map(len, lines), initial=0))
     done = 0
@@ -130,12 +143,6 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
             continue  # It is inside a record that started earlier, or is itself a record of any width or a comment.
         match = record_pattern(dialect).match(data, starts[number])
         if match is None or match.lastindex is not None:
-            # Not closed in this window. Only one record of a file is never closed, since its quote swallows all that
-            # follows.
-            if number == 0:
-                return (
-                    Window(start=start, data=lines[0], refused=_NOT_CLOSED[dialect.escape is None]) if final else None
-                )
             data = data[: starts[number]]
             lines = lines[:number]
             break
@@ -145,13 +152,11 @@ def _window(start: int, data: bytes, dialect: Dialect, width: int, *, final: boo
     return Window(start=start, data=data, records=_records(lines, joined, dialect))
 
 
-def _is_refused_first(line: bytes, data: bytes, dialect: Dialect) -> bool:
-    """Return True if text follows a closing quote in the first record: looked for first, since such lines may be many,
-    and each of them begins a window.
-    """
-    if not any(sign in line for sign in dialect.special) or _is_comment(line, dialect):
-        return False
-    return record_pattern(dialect).match(data) is None
+def _one_record(raw: bytes, dialect: Dialect) -> Records:
+    """Return a record with its line end, without making anything of each of its lines."""
+    count = raw.count(b"\n") + raw.count(b"\r") - raw.count(b"\r\n") + (not raw.endswith((b"\n", b"\r")))
+    parsed = _parsed([raw], dialect)
+    return Records(raws=[raw], parsed=parsed, lines=[0], lines_count=count, differs=parsed != [raw])
 
 
 def _records(lines: list[bytes], joined: Sequence[tuple[int, int]] = (), dialect: Dialect | None = None) -> Records:
