@@ -62,6 +62,23 @@ def users_own(frames: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
     return None
 
 
+def note_step(error: BaseException, place: str) -> None:
+    """Note on an exception in which step of a stream it was raised; the innermost step counts."""
+    if not hasattr(error, "_txtopo_step"):
+        error._txtopo_step = place  # type: ignore[attr-defined]
+
+
+def note_values(error: BaseException, values: str) -> None:
+    """Note on an exception which values a step's function had, as text for people."""
+    if not hasattr(error, "_txtopo_values"):
+        error._txtopo_values = values  # type: ignore[attr-defined]
+
+
+def noted(error: BaseException) -> tuple[str | None, str | None]:
+    """Return the step and the values that were noted on an exception."""
+    return getattr(error, "_txtopo_step", None), getattr(error, "_txtopo_values", None)
+
+
 def note_component(module: str) -> None:
     """Note that a module defines a class of components, in this process: its package is the user's code, also if it is
     installed among libraries.

@@ -12,7 +12,7 @@ from typing import Any
 from txtopo.core.os_errors import fault_of
 from txtopo.core.values import Failure, cause_of
 from txtopo.errors import BatchDataError, cause_of_fault
-from txtopo.topology.user_exceptions import said, users_own
+from txtopo.topology.user_exceptions import noted, said, users_own
 
 VALUE_CHARACTERS_MAX = 80
 ROW_CHARACTERS_MAX = 1000
@@ -76,7 +76,10 @@ def failure_of(error: BaseException, component: str, *, on: str | None = None) -
         # Some errors, MemoryError among them, have only their name.
         what = f"{type(error).__name__}: {first}" if first else type(error).__name__
         detail, position = _cut(trace, DETAIL_CHARACTERS_MAX), None
-    message = f"{where}: {what}" if where else what
+    step, values = noted(error)
+    # The step is a text that ends with file and line, like `where`.
+    message = ": ".join(filter(None, [step, where, what]))
+    on = "; on ".join(dict.fromkeys(filter(None, [values, on]))) or None
     return Failure(
         kind="halt" if lacking else "data",
         message=one_line(f"{message}; on {on}" if on else message),

@@ -1,0 +1,178 @@
+"""The plan of a Trident topology: steps as pure data, each with its fields, its parents and the caller's line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.components import Spout
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
+from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+from txtopo.trident.links import Link
+
+_ROOM = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Where a step stands: what errors and `explain` say of it."""
+
+    stream: str
+    number: int
+    """From 1, in its stream; 0 is the start of the stream."""
+    label: str
+    """Such as `map(clean)`."""
+    at: str
+    """`file:line` of the call."""
+
+    @property
+    def who(self) -> str:
+        """The step in an error of the program that declares it."""
+        if not self.number:
+            return f"stream {self.stream!r} at {self.at}"
+        return f"stream {self.stream!r}, step {self.number} {self.label} at {self.at}"
+
+    @property
+    def place(self) -> str:
+        """The step in the failure of a batch."""
+        return f"step {self.number} {self.label} of stream {self.stream}, {self.at}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """One step of the plan; its tuples have `fields`."""
+
+    step: Step
+    fields: Fields
+    parents: tuple[Node, ...] = ()
+    turn: str | None = None
+    """Name of a committer upstream of it; None: it runs in the processing phase."""
+    base: str
+    """What names of components that are made for it begin with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpoutNode(Node):
+    """The start of a stream."""
+
+    spout: Spout
+    tasks: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkNode(Node):
+    """A step that runs inside a chain."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RegroupNode(Node):
+    """A repartition: how tuples reach the tasks of the next component."""
+
+    grouping: str
+    names: tuple[str, ...] = ()
+    custom: CustomStreamGrouping | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MergeNode(Node):
+    """Tuples of several streams with equal fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BoltNode(Node):
+    """A bolt of the user."""
+
+    name: str
+    bolt: TupleBolt
+    tasks: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FrameNode(Node):
+    """A function over DataFrames."""
+
+    function: FrameFunction
+    rows: RowsPromise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CommitterNode(Node):
+    """What keeps a stream; its fields are those that it emits downstream, if it does."""
+
+    name: str
+    committer: CommitterBolt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HintNode(Node):
+    """The number of tasks of the steps back to the last repartition."""
+
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NameNode(Node):
+    """The name of the component that runs the step before."""
+
+    name: str
+
+
+ANNOTATIONS = (HintNode, NameNode)
+"""Nodes that say something of the step before, and do nothing with tuples."""
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """All nodes of a topology, in the order of the calls that made them."""
+
+    topology: str
+    nodes: list[Node] = field(default_factory=list)
+
+    def add(self, node: Node) -> None:
+        """Add a node; its parents are there already."""
+        self.nodes.append(node)
+
+    @property
+    def sinks(self) -> list[CommitterNode]:
+        """Return what keeps streams, in the order of the calls."""
+        return [node for node in self.nodes if isinstance(node, CommitterNode)]
+
+    def check_new(self, who: str, name: str) -> None:
+        """Raise TopologyError if something durable, or a bolt of the user, has this name already."""
+        for node in self.nodes:
+            if name_of(node) == name:
+                raise TopologyError(f"{who}: the name {name!r} is taken by {node.step.who}")
+
+
+def name_of(node: Node) -> str | None:
+    """Return the name that the user gave to a component; None: it gets one."""
+    match node:
+        case SpoutNode():
+            return node.step.stream
+        case BoltNode() | CommitterNode() | NameNode():
+            return node.name
+    return None
+
+
+def chain_before(node: Node) -> Iterator[Node]:
+    """Yield a node and what stands before it, back to the last repartition, merge or component."""
+    while True:
+        yield node
+        if not isinstance(node, LinkNode | HintNode | NameNode):
+            return
+        node = node.parents[0]
+
+
+def caller() -> str:
+    """Return `file:line` of the innermost call from outside of this room."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(Path(frame.f_code.co_filename).parent) == _ROOM:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

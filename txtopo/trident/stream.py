@@ -1,0 +1,366 @@
+"""`Stream`: a value that stands for tuples with known fields. Each step returns a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo.core.fields import Fields
+from txtopo.errors import TopologyError, TopologyTypeError
+from txtopo.topology.check_component import check_tasks
+from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.outputs import fields_of, parse_outputs
+from txtopo.topology.spark_types import FrameFunction, RowsPromise
+from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+from txtopo.trident.checks import (
+    Names,
+    appended,
+    arguments_of,
+    check_copied,
+    check_function,
+    checked_name,
+    declared,
+    known,
+    label_of,
+)
+from txtopo.trident.function_links import APPENDS, FLAT, KEEPS, Batches, Call, Verb
+from txtopo.trident.functions import ArrowFilter, ArrowFunction
+from txtopo.trident.links import Project
+from txtopo.trident.nodes import (
+    BoltNode,
+    CommitterNode,
+    FrameNode,
+    HintNode,
+    LinkNode,
+    NameNode,
+    Node,
+    Plan,
+    RegroupNode,
+    Step,
+    caller,
+    chain_before,
+)
+
+
+class Stream:
+    """Tuples with known fields. A stream never changes: each method returns a new one, so branches do not see each
+    other.
+
+    Functions get the values of fields, by position, and return rows: a value where one field is declared (None is
+    NULL), a tuple of values where there are several; in the flat forms an iterable of rows, `()` for none. `of` names
+    the fields that a function gets; without it, it gets all.
+
+    Every method raises TopologyError, with stream, step, file and line of the call and field, for a step that is not
+    possible, TopologyTypeError for an argument of the wrong type.
+    """
+
+    def __init__(self, plan: Plan, node: Node) -> None:
+        """Streams are made by TridentTopology and by other streams."""
+        self._plan = plan
+        self._node = node
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of its tuples, in their order."""
+        return self._node.fields
+
+    def __repr__(self) -> str:
+        return f"Stream({self._node.step.stream!r}: {self.fields.ddl})"
+
+    def each(self, of: Names, function: Callable[..., Any] | ArrowFunction, fields: str) -> Stream:
+        """Append the fields of one row for each tuple."""
+        return self._call("each", function, fields, of)
+
+    def flat_each(self, of: Names, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str) -> Stream:
+        """Append the fields of none to many rows for each tuple, which is repeated for each row (a Trident function)."""
+        return self._call("flat_each", function, fields, of)
+
+    def map(
+        self, function: Callable[..., Any] | ArrowFunction, fields: str | None = None, *, of: Names | None = None
+    ) -> Stream:
+        """Replace each tuple by one row; without `fields` the row has the fields of the stream."""
+        return self._call("map", function, fields, of)
+
+    def flat_map(
+        self, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str, *, of: Names | None = None
+    ) -> Stream:
+        """Replace each tuple by none to many rows."""
+        return self._call("flat_map", function, fields, of)
+
+    def filter(self, function: Callable[..., bool] | ArrowFilter, *, of: Names | None = None) -> Stream:
+        """Keep the tuples for which the function returns True."""
+        if of is None and isinstance(function, ArrowFilter) and function.of:
+            of = function.of
+        return self._call("filter", function, None, of)
+
+    def peek(self, consumer: Callable[..., None], *, of: Names | None = None) -> Stream:
+        """Call a function with each tuple and keep the stream as it is. It runs in each attempt, so it may run more
+        often than once for a tuple.
+        """
+        return self._call("peek", consumer, None, of)
+
+    def project(self, *fields: str) -> Stream:
+        """Keep only these fields, in this order."""
+        step = self._step(f"project({', '.join(map(str, fields))})")
+        names = known(step.who, self.fields, fields)
+        kept = Fields(tuple(field for name in names if (field := self.fields.get(name)) is not None))
+        positions = tuple(map(self.fields.names.index, names))
+        return self._linked(step, Project(place=step.place, fields=kept, positions=positions))
+
+    def arrow(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch], fields: str, rows: RowsPromise = "any"
+    ) -> Stream:
+        """Replace each record batch by what the function returns for it. A batch may be any part of the tuples.
+        `rows="same"` promises a row for each row, in their order, `"fewer"` at most as many: both are checked.
+        """
+        step = self._step(f"arrow({label_of(function)})")
+        check_function(step.who, function, ["batch"], may_yield=False)
+        if rows not in ("same", "fewer", "any"):
+            raise TopologyError(f"{step.who}: rows={rows!r} is none of same, fewer, any")
+        made = declared(step.who, fields)
+        link = Batches(
+            place=step.place,
+            fields=made,
+            function=function,
+            before=self.fields,
+            rows=rows,
+            arguments=arguments_of(function),
+        )
+        return self._linked(step, link)
+
+    def frame(self, function: FrameFunction, fields: str, rows: RowsPromise = "any") -> Stream:
+        """Apply a function from DataFrame to DataFrame; it runs on Spark only."""
+        step = self._step(f"frame({label_of(function)})")
+        if self._node.turn is not None:
+            raise TopologyError(
+                f"{step.who}: it stands behind {self._node.turn}: what follows a state runs in the commit, in the "
+                f"driver, without Spark; use .arrow or .map"
+            )
+        check_function(step.who, function, ["frame"], may_yield=False)
+        made = declared(step.who, fields)
+        return self._added(
+            FrameNode(step=step, fields=made, parents=(self._node,), base=self._node.base, function=function, rows=rows)
+        )
+
+    def bolt(self, name: str, bolt: TupleBolt, parallelism_hint: int | None = None) -> Stream:
+        """Send the tuples through a bolt, a component of this name; the stream goes on with its default stream."""
+        step = self._step(f"bolt({name})")
+        self._plan.check_new(step.who, checked_name(step.who, name))
+        if not isinstance(bolt, TupleBolt):
+            raise TopologyTypeError(f"{step.who}: {label_of(bolt)} is not a bolt; for a function write .map")
+        outputs = parse_outputs(step.who, bolt.outputs)
+        if DEFAULT_STREAM not in outputs:
+            raise TopologyError(f"{step.who}: {type(bolt).__name__} has no default stream, with which this one goes on")
+        node = BoltNode(
+            step=step,
+            fields=fields_of(outputs[DEFAULT_STREAM]),
+            parents=(self._node,),
+            turn=self._node.turn,
+            base=self._node.base,
+            name=name,
+            bolt=bolt,
+            tasks=check_tasks(step.who, parallelism_hint),
+        )
+        return self._added(node)
+
+    def shuffle(self) -> Stream:
+        """Spread the tuples evenly over the tasks that follow."""
+        return self._regrouped("shuffle", "shuffle")
+
+    def local_or_shuffle(self) -> Stream:
+        """Send the tuples of task n to task n if both sides have as many tasks, otherwise spread them evenly."""
+        return self._regrouped("local_or_shuffle", "local_or_shuffle")
+
+    def identity_partition(self) -> Stream:
+        """Send the tuples of task n to task n; both sides must have as many tasks."""
+        return self._regrouped("identity_partition", "identity")
+
+    def partition_by(self, *fields: str) -> Stream:
+        """Send tuples with equal values in these fields to the same task."""
+        return self._regrouped(f"partition_by({', '.join(map(str, fields))})", "fields", fields)
+
+    def global_(self) -> Stream:
+        """Send all tuples to one task."""
+        return self._regrouped("global_", "global")
+
+    def batch_global(self) -> Stream:
+        """Send all tuples of a batch to one task: the same as `global_`, since no task keeps anything for the next
+        batch.
+        """
+        return self._regrouped("batch_global", "global")
+
+    def broadcast(self) -> Stream:
+        """Send every tuple to every task."""
+        return self._regrouped("broadcast", "all")
+
+    def partition(self, grouping: CustomStreamGrouping) -> Stream:
+        """Let a grouping of the user choose the tasks of each tuple."""
+        step = self._step(f"partition({label_of(grouping)})")
+        if not isinstance(grouping, CustomStreamGrouping):
+            raise TopologyTypeError(f"{step.who}: {grouping!r} is not a CustomStreamGrouping")
+        check_copied(step.who, grouping)
+        return self._grouped_by(step, "custom", (), grouping)
+
+    def parallelism_hint(self, tasks: int) -> Stream:
+        """Run the steps before it, back to the last repartition, in this number of tasks."""
+        step = self._step(f"parallelism_hint({tasks})")
+        found = check_tasks(step.who, tasks)
+        if found is None:
+            raise TopologyTypeError(f"{step.who}: it needs a number of tasks")
+        *chain, top = chain_before(self._node)
+        if not any(isinstance(node, LinkNode) for node in chain):
+            what = type(top).__name__.removesuffix("Node").lower()
+            raise TopologyError(
+                f"{step.who}: no step stands between it and the {what} before; the tasks of a spout are given to "
+                f"new_stream, those of a bolt to .bolt, and a hint stands behind the steps that it is for"
+            )
+        if any(isinstance(node, HintNode) for node in chain):
+            raise TopologyError(f"{step.who}: these steps have a parallelism_hint already")
+        if isinstance(top, RegroupNode) and top.grouping == "global" and found > 1:
+            raise TopologyError(f"{step.who}: behind {top.step.label}, one task gets everything")
+        return self._added(self._annotated(HintNode, step, tasks=found))
+
+    def name(self, name: str) -> Stream:
+        """Name the component that runs the step before. Names of steps may change at any time: nothing that lasts has
+        them.
+        """
+        step = self._step(f"name({name})")
+        self._plan.check_new(step.who, checked_name(step.who, name))
+        if not isinstance(self._node, LinkNode | FrameNode | HintNode):
+            raise TopologyError(f"{step.who}: the step before has a name, or is no step that a component runs")
+        return self._added(self._annotated(NameNode, step, name=name))
+
+    def apply(self, assembly: Callable[[Stream], Stream]) -> Stream:
+        """Return what a function makes of this stream (Trident's applyAssembly)."""
+        made = assembly(self)
+        if not isinstance(made, Stream):
+            raise TopologyTypeError(
+                f"{self._step('apply').who}: {label_of(assembly)} returned {made!r}, which is no stream"
+            )
+        return made
+
+    def persist(self, name: str, committer: CommitterBolt) -> PersistedState:
+        """Keep the tuples with a committer, a component of this name: exactly once, in the order of the batches."""
+        step = self._step(f"persist({name})")
+        return PersistedState(self._plan, self._kept(step, name, committer))
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _kept(self, step: Step, name: str, committer: CommitterBolt) -> CommitterNode:
+        self._plan.check_new(step.who, checked_name(step.who, name))
+        if not isinstance(committer, CommitterBolt):
+            raise TopologyTypeError(f"{step.who}: {label_of(committer)} is not a committer such as CountCommitter(…)")
+        for field in committer.required_fields():
+            known(step.who, self.fields, field)
+        try:
+            committer.check_fields(self.fields)
+        except TopologyError as error:
+            raise TopologyError(f"{step.who}: {error}") from error
+        outputs = committer.declared_outputs(step.who)
+        made = fields_of(outputs[DEFAULT_STREAM]) if DEFAULT_STREAM in outputs else Fields(())
+        node = CommitterNode(
+            step=step, fields=made, parents=(self._node,), turn=name, base=name, name=name, committer=committer
+        )
+        self._plan.add(node)
+        return node
+
+    def _call(self, verb: Verb, function: Any, fields: str | None, of: Names | None) -> Stream:
+        step = self._step(f"{verb}({label_of(function)})")
+        names = self.fields.names if of is None else known(step.who, self.fields, of)
+        if isinstance(function, ArrowFilter | ArrowFunction):
+            _check_arrow(step, verb, function)
+        else:
+            check_function(step.who, function, names, may_yield=verb in FLAT)
+        made = self.fields if fields is None else declared(step.who, fields)
+        behind = (
+            self.fields if verb in KEEPS else appended(step.who, verb, self.fields, made) if verb in APPENDS else made
+        )
+        link = Call(
+            place=step.place,
+            fields=behind,
+            verb=verb,
+            function=function,
+            positions=tuple(map(self.fields.names.index, names)),
+            names=names,
+            made=made,
+            arguments=arguments_of(function),
+        )
+        return self._linked(step, link)
+
+    def _linked(self, step: Step, link: Call | Batches | Project) -> Stream:
+        return self._added(
+            LinkNode(
+                step=step,
+                fields=link.fields,
+                parents=(self._node,),
+                turn=self._node.turn,
+                base=self._node.base,
+                link=link,
+            )
+        )
+
+    def _regrouped(self, label: str, grouping: str, fields: tuple[str, ...] = ()) -> Stream:
+        step = self._step(label)
+        return self._grouped_by(step, grouping, known(step.who, self.fields, fields) if grouping == "fields" else ())
+
+    def _grouped_by(
+        self, step: Step, grouping: str, names: tuple[str, ...], custom: CustomStreamGrouping | None = None
+    ) -> Stream:
+        return self._added(
+            RegroupNode(
+                step=step,
+                fields=self.fields,
+                parents=(self._node,),
+                turn=self._node.turn,
+                base=self._node.base,
+                grouping=grouping,
+                names=names,
+                custom=custom,
+            )
+        )
+
+    def _annotated(self, kind: type[Any], step: Step, **more: object) -> Node:
+        made: Node = kind(
+            step=step, fields=self.fields, parents=(self._node,), turn=self._node.turn, base=self._node.base, **more
+        )
+        return made
+
+    def _added(self, node: Node) -> Stream:
+        self._plan.add(node)
+        return Stream(self._plan, node)
+
+    def _step(self, label: str) -> Step:
+        before = self._node.step
+        return Step(stream=before.stream, number=before.number + 1, label=label, at=caller())
+
+
+class PersistedState:
+    """A stream that is kept, and what its committer emits."""
+
+    def __init__(self, plan: Plan, node: CommitterNode) -> None:
+        """Made by streams."""
+        self._plan = plan
+        self._node = node
+
+    def new_values(self) -> Stream:
+        """Return what the committer emits, as a stream: its steps run in the commit of each batch, in the driver.
+
+        Raises TopologyError if the committer emits nothing.
+        """
+        if not self._node.fields.items:
+            raise TopologyError(
+                f"{self._node.step.who}: {type(self._node.committer).__name__} emits nothing; only a committer with "
+                f"`outputs`, such as NewIds, has new values"
+            )
+        return Stream(self._plan, self._node)
+
+
+def _check_arrow(step: Step, verb: Verb, function: ArrowFilter | ArrowFunction) -> None:
+    if isinstance(function, ArrowFilter) != (verb == "filter") or verb == "peek":
+        raise TopologyError(
+            f"{step.who}: {type(function).__name__} is {'a filter' if isinstance(function, ArrowFilter) else 'no filter'}"
+        )
+    check_copied(step.who, function)

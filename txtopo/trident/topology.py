@@ -1,0 +1,101 @@
+"""`TridentTopology`: declares streams, and compiles them to the same Topology that TopologyBuilder makes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from txtopo.core.fields import Field, Fields
+from txtopo.errors import TopologyError, TopologyTypeError
+from txtopo.topology.builder import TopologyBuilder, file_of
+from txtopo.topology.check_component import check_spout, check_tasks
+from txtopo.topology.components import Acking, Guarantee, Spout, Topology
+from txtopo.trident.checks import checked_name
+from txtopo.trident.compiler import Compiler
+from txtopo.trident.nodes import MergeNode, Plan, SpoutNode, Step, caller
+from txtopo.trident.stream import Stream
+
+
+class TridentTopology:
+    """Declares a topology as streams with steps (Trident's TridentTopology). The arguments are those of
+    TopologyBuilder.
+
+    >>> from txtopo import CountCommitter, FileSpout
+    >>> topology = TridentTopology("words")
+    >>> words = topology.new_stream("lines", FileSpout("texts", "line string")).flat_map(str.split, "word string")
+    >>> _ = words.persist("word_counts", CountCommitter("word_counts", ["word"], count="n"))
+    >>> [bolt.name for bolt in topology.build().bolts]
+    ['lines_1']
+
+    Raises TopologyError for an invalid name or an unknown value.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        acking: Acking = "batch",
+        guarantee: Guarantee = "exactly_once",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        TopologyBuilder(name, acking=acking, guarantee=guarantee, config=config)
+        self._plan = Plan(name)
+        self._acking = acking
+        self._guarantee = guarantee
+        self._config = {} if config is None else dict(config)
+
+    def new_stream(self, name: str, spout: Spout, *, parallelism_hint: int | None = None) -> Stream:
+        """Return the tuples of a spout, a component of this name. `parallelism_hint` is the number of tasks over which
+        the parts of a batch are spread; None: one for each part.
+
+        Raises TopologyError for an invalid or used name, TopologyTypeError if `spout` is not a spout.
+        """
+        step = Step(stream=str(name), number=0, label="new_stream", at=caller())
+        self._plan.check_new(step.who, checked_name(step.who, name))
+        tasks = check_tasks(step.who, parallelism_hint)
+        checked = check_spout(name, spout)
+        node = SpoutNode(step=step, fields=checked.fields, base=name, spout=checked, tasks=tasks)
+        self._plan.add(node)
+        return Stream(self._plan, node)
+
+    def merge(self, *streams: Stream) -> Stream:
+        """Return the tuples of all these streams of one batch; their fields must be equal, also in their types and
+        their order.
+
+        Raises TopologyError if they are not, or if a stream belongs to another topology.
+        """
+        at = caller()
+        if len(streams) < 2 or not all(isinstance(stream, Stream) for stream in streams):
+            raise TopologyTypeError(f"merge at {at} needs two streams or more")
+        nodes = [stream._node for stream in streams]
+        if any(stream._plan is not self._plan for stream in streams):
+            raise TopologyError(f"merge at {at}: a stream of another topology")
+        step = Step(stream="+".join(dict.fromkeys(node.step.stream for node in nodes)), number=0, label="merge", at=at)
+        first = nodes[0]
+        for node in nodes[1:]:
+            if [(one.name, one.type) for one in node.fields.items] != [
+                (one.name, one.type) for one in first.fields.items
+            ]:
+                raise TopologyError(
+                    f"{step.who}: merge needs equal fields; {first.step.stream!r} has {first.fields.ddl}, and "
+                    f"{node.step.stream!r} has {node.fields.ddl}: project or map one of them"
+                )
+        fields = Fields(
+            tuple(
+                Field(one.name, one.type, any(node.fields.items[at].nullable for node in nodes))
+                for at, one in enumerate(first.fields.items)
+            )
+        )
+        turn = next((node.turn for node in nodes if node.turn is not None), None)
+        merged = MergeNode(step=step, fields=fields, parents=tuple(nodes), turn=turn, base="merge")
+        self._plan.add(merged)
+        return Stream(self._plan, merged)
+
+    def build(self, *, module_file: str | None = None) -> Topology:
+        """Return the topology, frozen; as TopologyBuilder.build does.
+
+        Raises TopologyError for a stream that nothing keeps, and with the first mistake in its connections.
+        """
+        compiler = Compiler(self._plan, acking=self._acking, guarantee=self._guarantee, config=self._config)
+        return compiler.build(module_file or file_of(sys._getframe(1).f_code.co_filename))
