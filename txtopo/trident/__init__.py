@@ -7,27 +7,64 @@ from typing import TYPE_CHECKING
 from txtopo._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from txtopo.trident.aggregates import (
+        Aggregator,
+        CombinerAggregator,
+        Count,
+        CountDistinct,
+        Max,
+        Mean,
+        Min,
+        ReducerAggregator,
+        Sum,
+    )
     from txtopo.trident.functions import ArrowFilter, ArrowFunction, FilterNull, Split
+    from txtopo.trident.grouped import ChainedAggregate, GroupedStream
+    from txtopo.trident.states import PostgresMapState
     from txtopo.trident.stream import PersistedState, Stream
     from txtopo.trident.topology import TridentTopology
 
 _HOMES = {
+    "Aggregator": "txtopo.trident.aggregates",
     "ArrowFilter": "txtopo.trident.functions",
     "ArrowFunction": "txtopo.trident.functions",
+    "ChainedAggregate": "txtopo.trident.grouped",
+    "CombinerAggregator": "txtopo.trident.aggregates",
+    "Count": "txtopo.trident.aggregates",
+    "CountDistinct": "txtopo.trident.aggregates",
     "FilterNull": "txtopo.trident.functions",
+    "GroupedStream": "txtopo.trident.grouped",
+    "Max": "txtopo.trident.aggregates",
+    "Mean": "txtopo.trident.aggregates",
+    "Min": "txtopo.trident.aggregates",
     "PersistedState": "txtopo.trident.stream",
+    "PostgresMapState": "txtopo.trident.states",
+    "ReducerAggregator": "txtopo.trident.aggregates",
     "Split": "txtopo.trident.functions",
     "Stream": "txtopo.trident.stream",
+    "Sum": "txtopo.trident.aggregates",
     "TridentTopology": "txtopo.trident.topology",
 }
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
 
 __all__ = [
+    "Aggregator",
     "ArrowFilter",
     "ArrowFunction",
+    "ChainedAggregate",
+    "CombinerAggregator",
+    "Count",
+    "CountDistinct",
     "FilterNull",
+    "GroupedStream",
+    "Max",
+    "Mean",
+    "Min",
     "PersistedState",
+    "PostgresMapState",
+    "ReducerAggregator",
     "Split",
     "Stream",
+    "Sum",
     "TridentTopology",
 ]

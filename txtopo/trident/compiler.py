@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txtopo.core.limits import NAME_PATTERN
 from txtopo.errors import TopologyError, unreachable
 from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Acking, Guarantee, Topology

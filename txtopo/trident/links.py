@@ -51,6 +51,10 @@ class Column:
             self._kind = self._kind if self._kind in _EXACT else ""
         return made
 
+    def take_one(self, position: int) -> Any:
+        """Return the value at one position."""
+        return self.array[position].as_py()
+
     def take(self, positions: Positions) -> Column:
         """Return the values at these positions."""
         return Column(self.array.take(pa.array(positions)))

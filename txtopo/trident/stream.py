@@ -15,6 +15,8 @@ from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
+from txtopo.trident.aggregate_links import First, by_fields
+from txtopo.trident.aggregates import AnyAggregator
 from txtopo.trident.checks import (
     Names,
     appended,
@@ -28,7 +30,8 @@ from txtopo.trident.checks import (
 )
 from txtopo.trident.function_links import APPENDS, FLAT, KEEPS, Batches, Call, Verb
 from txtopo.trident.functions import ArrowFilter, ArrowFunction
-from txtopo.trident.links import Project
+from txtopo.trident.grouped import ChainedAggregate, GroupedStream, aggregated, aggregated_in_tasks, checked, grouped
+from txtopo.trident.links import Link, Project
 from txtopo.trident.nodes import (
     BoltNode,
     CommitterNode,
@@ -75,7 +78,7 @@ class Stream:
         return self._call("each", function, fields, of)
 
     def flat_each(self, of: Names, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str) -> Stream:
-        """Append the fields of none to many rows for each tuple, which is repeated for each row (a Trident function)."""
+        """Append the fields of none to many rows for each tuple, which is repeated for each (a Trident function)."""
         return self._call("flat_each", function, fields, of)
 
     def map(
@@ -104,7 +107,9 @@ class Stream:
 
     def project(self, *fields: str) -> Stream:
         """Keep only these fields, in this order."""
-        step = self._step(f"project({', '.join(map(str, fields))})")
+        return self._projected(self._step(f"project({', '.join(map(str, fields))})"), fields)
+
+    def _projected(self, step: Step, fields: tuple[str, ...]) -> Stream:
         names = known(step.who, self.fields, fields)
         kept = Fields(tuple(field for name in names if (field := self.fields.get(name)) is not None))
         positions = tuple(map(self.fields.names.index, names))
@@ -233,6 +238,49 @@ class Stream:
             raise TopologyError(f"{step.who}: the step before has a name, or is no step that a component runs")
         return self._added(self._annotated(NameNode, step, name=name))
 
+    def group_by(self, *fields: str) -> GroupedStream:
+        """Return the stream by groups: tuples with equal values in these fields."""
+        return grouped(self, self._step(f"group_by({', '.join(map(str, fields))})"), fields)
+
+    def aggregate(self, aggregator: AnyAggregator, fields: str) -> Stream:
+        """Return one row for all tuples of each batch; a batch without tuples gives the aggregator's zero."""
+        step = self._step(f"aggregate({type(aggregator).__name__})")
+        return aggregated(self, step, (), [checked(step, self, aggregator, fields)])
+
+    def partition_aggregate(self, aggregator: AnyAggregator, fields: str) -> Stream:
+        """Return one row for the tuples of each task, without an exchange: how many rows depends on the number of
+        tasks.
+        """
+        step = self._step(f"partition_aggregate({type(aggregator).__name__})")
+        return aggregated_in_tasks(self, step, checked(step, self, aggregator, fields))
+
+    def chained_agg(self) -> ChainedAggregate:
+        """Return a chain, to which several aggregators over all tuples of a batch are added: they run in one pass."""
+        return ChainedAggregate(self, ())
+
+    def first_n(self, n: int, *, by: str | None = None, descending: bool = False) -> Stream:
+        """Keep the first `n` tuples of each whole batch, by a field, then by all others; NULL is last. Without `by`,
+        the order is that of all fields.
+        """
+        step = self._step(f"first_n({n})")
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise TopologyTypeError(f"{step.who}: n={n!r} is not a number of tuples from 1")
+        names = () if by is None else known(step.who, self.fields, by)
+        if by is None and descending:
+            raise TopologyError(f"{step.who}: descending needs by=, the field that it is for")
+        link = First(
+            place=step.place, fields=self.fields, count=n, order=by_fields(self.fields, names, descending=descending)
+        )
+        return self._linked(step, link)._grouped_by(step, "global", ())._linked(step, link)
+
+    def min_by(self, field: str) -> Stream:
+        """Keep the tuple with the smallest value of a field, of each whole batch; ties by all other fields."""
+        return self.first_n(1, by=field)
+
+    def max_by(self, field: str) -> Stream:
+        """Keep the tuple with the largest value of a field, of each whole batch; ties by all other fields."""
+        return self.first_n(1, by=field, descending=True)
+
     def apply(self, assembly: Callable[[Stream], Stream]) -> Stream:
         """Return what a function makes of this stream (Trident's applyAssembly)."""
         made = assembly(self)
@@ -290,7 +338,7 @@ class Stream:
         )
         return self._linked(step, link)
 
-    def _linked(self, step: Step, link: Call | Batches | Project) -> Stream:
+    def _linked(self, step: Step, link: Link) -> Stream:
         return self._added(
             LinkNode(
                 step=step,
@@ -360,7 +408,6 @@ class PersistedState:
 
 def _check_arrow(step: Step, verb: Verb, function: ArrowFilter | ArrowFunction) -> None:
     if isinstance(function, ArrowFilter) != (verb == "filter") or verb == "peek":
-        raise TopologyError(
-            f"{step.who}: {type(function).__name__} is {'a filter' if isinstance(function, ArrowFilter) else 'no filter'}"
-        )
+        what = "a filter" if isinstance(function, ArrowFilter) else "no filter"
+        raise TopologyError(f"{step.who}: {type(function).__name__} is {what}")
     check_copied(step.who, function)
