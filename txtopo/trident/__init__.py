@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from txtopo.trident.functions import ArrowFilter, ArrowFunction, FilterNull, Split
     from txtopo.trident.grouped import ChainedAggregate, GroupedStream
     from txtopo.trident.states import PostgresMapState
-    from txtopo.trident.stream import PersistedState, Stream
+    from txtopo.trident.stream import PersistedState, TridentStream
     from txtopo.trident.topology import TridentTopology
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "PostgresMapState": "txtopo.trident.states",
     "ReducerAggregator": "txtopo.trident.aggregates",
     "Split": "txtopo.trident.functions",
-    "Stream": "txtopo.trident.stream",
+    "TridentStream": "txtopo.trident.stream",
     "Sum": "txtopo.trident.aggregates",
     "TridentTopology": "txtopo.trident.topology",
 }
@@ -64,7 +64,7 @@ __all__ = [
     "PostgresMapState",
     "ReducerAggregator",
     "Split",
-    "Stream",
+    "TridentStream",
     "Sum",
     "TridentTopology",
 ]

@@ -17,7 +17,7 @@ _EXACT = Context(prec=200)
 """Sums of as many decimals as a batch can have are exact in it."""
 
 
-class AnyAggregator(ABC):
+class AnyAggregator(ABC):  # noqa: B024 - each kind has methods of its own
     """What the three kinds have in common: the fields whose values they get."""
 
     def __init__(self, *of: str) -> None:

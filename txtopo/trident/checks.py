@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from types import SimpleNamespace
+from types import CellType, SimpleNamespace
 from typing import Any
 
 from txtopo.core.fields import Fields, parse_fields
@@ -103,7 +103,7 @@ def check_copied(who: str, value: object) -> None:
         raise TopologyTypeError(f"{who}: {label_of(value)} cannot be copied into tasks: {error}") from error
 
 
-def arguments_of(function: Callable[..., Any]) -> str:
+def arguments_of(function: object) -> str:
     """Return a digest of what a function was made with: arguments of a partial, values that a closure holds, defaults,
     attributes of an object.
     """
@@ -111,22 +111,17 @@ def arguments_of(function: Callable[..., Any]) -> str:
     if isinstance(function, partial):
         found |= {"function": arguments_of(function.func), "args": function.args, "keywords": function.keywords}
     cells = getattr(function, "__closure__", None) or ()
-    # A cell without a value belongs to a name that its function assigns later.
-    found["closure"] = [cell.cell_contents if cell != _EMPTY else None for cell in cells]
+    found["closure"] = [_held(cell) for cell in cells]
     found["defaults"] = getattr(function, "__defaults__", None)
     return digest_of(SimpleNamespace(**found))
 
 
-def _empty() -> Any:
-    def inner() -> object:
-        return later
-
-    cell = (inner.__closure__ or ())[0]
-    return cell
-    later = None
-
-
-_EMPTY = _empty()
+def _held(cell: CellType) -> object:
+    """Return what a cell of a closure holds; None for a name that its function assigns later."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def _makes_values(function: type) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import length_hint
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +79,7 @@ class _Caller(Running):
                 return [function(value) for value in first]
             return [function(*values) for values in zip(first, *lists[1:], strict=True)]
         except (Exception, SystemExit) as error:
-            self._note(error, lists, rows.count - first.__length_hint__() - 1)
+            self._note(error, lists, rows.count - length_hint(first) - 1)
             raise
 
     def _values(self, rows: Rows) -> list[list[Any]]:

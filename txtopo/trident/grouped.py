@@ -16,7 +16,7 @@ from txtopo.trident.nodes import Step
 from txtopo.trident.states import PostgresMapState, committer_of
 
 if TYPE_CHECKING:
-    from txtopo.trident.stream import PersistedState, Stream
+    from txtopo.trident.stream import PersistedState, TridentStream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,12 @@ class Declared:
 class GroupedStream:
     """A stream by groups: tuples with equal values in some fields. NULL is a value like any other."""
 
-    def __init__(self, stream: Stream, names: tuple[str, ...]) -> None:
-        """Made by `Stream.group_by`."""
+    def __init__(self, stream: TridentStream, names: tuple[str, ...]) -> None:
+        """Made by `TridentStream.group_by`."""
         self._stream = stream
         self._names = names
 
-    def aggregate(self, aggregator: AnyAggregator, fields: str) -> Stream:
+    def aggregate(self, aggregator: AnyAggregator, fields: str) -> TridentStream:
         """Return one row a group of each batch: the fields of the group, and those of the aggregator."""
         step = self._stream._step(f"group_by({', '.join(self._names)}).aggregate({type(aggregator).__name__})")
         return aggregated(self._stream, step, self._names, [checked(step, self._stream, aggregator, fields)])
@@ -60,7 +60,7 @@ class GroupedStream:
         committer = committer_of(step.who, state, self._names, one.aggregator, one.made, self._stream.fields)
         return PersistedState(self._stream._plan, self._stream._kept(step, state.name, committer))
 
-    def to_stream(self) -> Stream:
+    def to_stream(self) -> TridentStream:
         """Return the stream without its groups."""
         return self._stream
 
@@ -70,7 +70,7 @@ class ChainedAggregate:
     goes on.
     """
 
-    def __init__(self, stream: Stream, names: tuple[str, ...], parts: Sequence[Declared] = ()) -> None:
+    def __init__(self, stream: TridentStream, names: tuple[str, ...], parts: Sequence[Declared] = ()) -> None:
         """Made by `chained_agg`."""
         self._stream = stream
         self._names = names
@@ -82,7 +82,7 @@ class ChainedAggregate:
         one = checked(step, self._stream, aggregator, fields)
         return ChainedAggregate(self._stream, self._names, [*self._parts, one])
 
-    def chain_end(self) -> Stream:
+    def chain_end(self) -> TridentStream:
         """Return the stream of their rows."""
         step = self._stream._step(f"chained_agg({self._label()})")
         if not self._parts:
@@ -93,7 +93,7 @@ class ChainedAggregate:
         return ", ".join(type(one).__name__ for one in [*(part.aggregator for part in self._parts), *more])
 
 
-def grouped(stream: Stream, step: Step, fields: Sequence[str]) -> GroupedStream:
+def grouped(stream: TridentStream, step: Step, fields: Sequence[str]) -> GroupedStream:
     """Return a stream by groups. Raises TopologyError for fields that are not there, or are floats."""
     names = known(step.who, stream.fields, fields)
     for name in names:
@@ -105,7 +105,7 @@ def grouped(stream: Stream, step: Step, fields: Sequence[str]) -> GroupedStream:
     return GroupedStream(stream, names)
 
 
-def checked(step: Step, stream: Stream, aggregator: object, fields: str) -> Declared:
+def checked(step: Step, stream: TridentStream, aggregator: object, fields: str) -> Declared:
     """Return an aggregator whose fields and types are checked."""
     if not isinstance(aggregator, AnyAggregator):
         hint = "; use an instance, not the class" if isinstance(aggregator, type) else ""
@@ -120,7 +120,7 @@ def checked(step: Step, stream: Stream, aggregator: object, fields: str) -> Decl
     return Declared(aggregator=own, made=made)
 
 
-def aggregated(stream: Stream, step: Step, names: tuple[str, ...], parts: Sequence[Declared]) -> Stream:
+def aggregated(stream: TridentStream, step: Step, names: tuple[str, ...], parts: Sequence[Declared]) -> TridentStream:
     """Return the rows of aggregators over a whole batch. Tasks combine their own tuples first, where all aggregators
     can; then an exchange brings each group, or everything, to one task.
     """
@@ -138,7 +138,7 @@ def aggregated(stream: Stream, step: Step, names: tuple[str, ...], parts: Sequen
     return moved._linked(step, last)
 
 
-def aggregated_in_tasks(stream: Stream, step: Step, part: Declared) -> Stream:
+def aggregated_in_tasks(stream: TridentStream, step: Step, part: Declared) -> TridentStream:
     """Return one row a task: without an exchange, and with a zero for a task without tuples."""
     behind = _behind(step, stream.fields, (), [part])
     return stream._linked(

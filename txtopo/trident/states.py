@@ -39,24 +39,31 @@ def committer_of(
     the column has another type than the field.
     """
     field = made.items[0]
-    common = {"contributions": state.contributions}
     match aggregator:
         case Count(of=()):
             _check_type(who, field, FieldType("bigint"))
-            return CountCommitter(state.table, keys, count=field.name, **common)
+            return CountCommitter(state.table, keys, count=field.name, contributions=state.contributions)
         case Sum(of=(name,)):
             scale = _type_of(before, name).scale or 0
             _check_type(who, field, FieldType("decimal", DECIMAL_PRECISION_MAX, scale))
-            return CountCommitter(state.table, keys, count=state.count, sums={name: field.name}, **common)
+            return CountCommitter(
+                state.table, keys, count=state.count, sums={name: field.name}, contributions=state.contributions
+            )
         case Min(of=(name,)):
             _check_type(who, field, _type_of(before, name))
-            return AggregateCommitter(state.table, keys, count=state.count, mins={name: field.name}, **common)
+            return AggregateCommitter(
+                state.table, keys, count=state.count, mins={name: field.name}, contributions=state.contributions
+            )
         case Max(of=(name,)):
             _check_type(who, field, _type_of(before, name))
-            return AggregateCommitter(state.table, keys, count=state.count, maxs={name: field.name}, **common)
+            return AggregateCommitter(
+                state.table, keys, count=state.count, maxs={name: field.name}, contributions=state.contributions
+            )
         case CountDistinct(of=(name,)):
             _check_type(who, field, FieldType("bigint"))
-            return AggregateCommitter(state.table, keys, count=state.count, distinct={name: field.name}, **common)
+            return AggregateCommitter(
+                state.table, keys, count=state.count, distinct={name: field.name}, contributions=state.contributions
+            )
     raise TopologyError(
         f"{who}: a table keeps Count(), Sum, Min, Max and CountDistinct; for {type(aggregator).__name__} write a "
         f"BatchCommitter and .persist, or aggregate each batch and persist what it gives"

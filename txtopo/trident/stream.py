@@ -1,4 +1,4 @@
-"""`Stream`: a value that stands for tuples with known fields. Each step returns a new one."""
+"""`TridentStream`: a value that stands for tuples with known fields. Each step returns a new one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from txtopo.trident.nodes import (
 )
 
 
-class Stream:
+class TridentStream:
     """Tuples with known fields. A stream never changes: each method returns a new one, so branches do not see each
     other.
 
@@ -71,45 +71,47 @@ class Stream:
         return self._node.fields
 
     def __repr__(self) -> str:
-        return f"Stream({self._node.step.stream!r}: {self.fields.ddl})"
+        return f"TridentStream({self._node.step.stream!r}: {self.fields.ddl})"
 
-    def each(self, of: Names, function: Callable[..., Any] | ArrowFunction, fields: str) -> Stream:
+    def each(self, of: Names, function: Callable[..., Any] | ArrowFunction, fields: str) -> TridentStream:
         """Append the fields of one row for each tuple."""
         return self._call("each", function, fields, of)
 
-    def flat_each(self, of: Names, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str) -> Stream:
+    def flat_each(
+        self, of: Names, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str
+    ) -> TridentStream:
         """Append the fields of none to many rows for each tuple, which is repeated for each (a Trident function)."""
         return self._call("flat_each", function, fields, of)
 
     def map(
         self, function: Callable[..., Any] | ArrowFunction, fields: str | None = None, *, of: Names | None = None
-    ) -> Stream:
+    ) -> TridentStream:
         """Replace each tuple by one row; without `fields` the row has the fields of the stream."""
         return self._call("map", function, fields, of)
 
     def flat_map(
         self, function: Callable[..., Iterable[Any]] | ArrowFunction, fields: str, *, of: Names | None = None
-    ) -> Stream:
+    ) -> TridentStream:
         """Replace each tuple by none to many rows."""
         return self._call("flat_map", function, fields, of)
 
-    def filter(self, function: Callable[..., bool] | ArrowFilter, *, of: Names | None = None) -> Stream:
+    def filter(self, function: Callable[..., bool] | ArrowFilter, *, of: Names | None = None) -> TridentStream:
         """Keep the tuples for which the function returns True."""
         if of is None and isinstance(function, ArrowFilter) and function.of:
             of = function.of
         return self._call("filter", function, None, of)
 
-    def peek(self, consumer: Callable[..., None], *, of: Names | None = None) -> Stream:
+    def peek(self, consumer: Callable[..., None], *, of: Names | None = None) -> TridentStream:
         """Call a function with each tuple and keep the stream as it is. It runs in each attempt, so it may run more
         often than once for a tuple.
         """
         return self._call("peek", consumer, None, of)
 
-    def project(self, *fields: str) -> Stream:
+    def project(self, *fields: str) -> TridentStream:
         """Keep only these fields, in this order."""
         return self._projected(self._step(f"project({', '.join(map(str, fields))})"), fields)
 
-    def _projected(self, step: Step, fields: tuple[str, ...]) -> Stream:
+    def _projected(self, step: Step, fields: tuple[str, ...]) -> TridentStream:
         names = known(step.who, self.fields, fields)
         kept = Fields(tuple(field for name in names if (field := self.fields.get(name)) is not None))
         positions = tuple(map(self.fields.names.index, names))
@@ -117,7 +119,7 @@ class Stream:
 
     def arrow(
         self, function: Callable[[pa.RecordBatch], pa.RecordBatch], fields: str, rows: RowsPromise = "any"
-    ) -> Stream:
+    ) -> TridentStream:
         """Replace each record batch by what the function returns for it. A batch may be any part of the tuples.
         `rows="same"` promises a row for each row, in their order, `"fewer"` at most as many: both are checked.
         """
@@ -136,7 +138,7 @@ class Stream:
         )
         return self._linked(step, link)
 
-    def frame(self, function: FrameFunction, fields: str, rows: RowsPromise = "any") -> Stream:
+    def frame(self, function: FrameFunction, fields: str, rows: RowsPromise = "any") -> TridentStream:
         """Apply a function from DataFrame to DataFrame; it runs on Spark only."""
         step = self._step(f"frame({label_of(function)})")
         if self._node.turn is not None:
@@ -150,7 +152,7 @@ class Stream:
             FrameNode(step=step, fields=made, parents=(self._node,), base=self._node.base, function=function, rows=rows)
         )
 
-    def bolt(self, name: str, bolt: TupleBolt, parallelism_hint: int | None = None) -> Stream:
+    def bolt(self, name: str, bolt: TupleBolt, parallelism_hint: int | None = None) -> TridentStream:
         """Send the tuples through a bolt, a component of this name; the stream goes on with its default stream."""
         step = self._step(f"bolt({name})")
         self._plan.check_new(step.who, checked_name(step.who, name))
@@ -171,37 +173,37 @@ class Stream:
         )
         return self._added(node)
 
-    def shuffle(self) -> Stream:
+    def shuffle(self) -> TridentStream:
         """Spread the tuples evenly over the tasks that follow."""
         return self._regrouped("shuffle", "shuffle")
 
-    def local_or_shuffle(self) -> Stream:
+    def local_or_shuffle(self) -> TridentStream:
         """Send the tuples of task n to task n if both sides have as many tasks, otherwise spread them evenly."""
         return self._regrouped("local_or_shuffle", "local_or_shuffle")
 
-    def identity_partition(self) -> Stream:
+    def identity_partition(self) -> TridentStream:
         """Send the tuples of task n to task n; both sides must have as many tasks."""
         return self._regrouped("identity_partition", "identity")
 
-    def partition_by(self, *fields: str) -> Stream:
+    def partition_by(self, *fields: str) -> TridentStream:
         """Send tuples with equal values in these fields to the same task."""
         return self._regrouped(f"partition_by({', '.join(map(str, fields))})", "fields", fields)
 
-    def global_(self) -> Stream:
+    def global_(self) -> TridentStream:
         """Send all tuples to one task."""
         return self._regrouped("global_", "global")
 
-    def batch_global(self) -> Stream:
+    def batch_global(self) -> TridentStream:
         """Send all tuples of a batch to one task: the same as `global_`, since no task keeps anything for the next
         batch.
         """
         return self._regrouped("batch_global", "global")
 
-    def broadcast(self) -> Stream:
+    def broadcast(self) -> TridentStream:
         """Send every tuple to every task."""
         return self._regrouped("broadcast", "all")
 
-    def partition(self, grouping: CustomStreamGrouping) -> Stream:
+    def partition(self, grouping: CustomStreamGrouping) -> TridentStream:
         """Let a grouping of the user choose the tasks of each tuple."""
         step = self._step(f"partition({label_of(grouping)})")
         if not isinstance(grouping, CustomStreamGrouping):
@@ -209,7 +211,7 @@ class Stream:
         check_copied(step.who, grouping)
         return self._grouped_by(step, "custom", (), grouping)
 
-    def parallelism_hint(self, tasks: int) -> Stream:
+    def parallelism_hint(self, tasks: int) -> TridentStream:
         """Run the steps before it, back to the last repartition, in this number of tasks."""
         step = self._step(f"parallelism_hint({tasks})")
         found = check_tasks(step.who, tasks)
@@ -228,7 +230,7 @@ class Stream:
             raise TopologyError(f"{step.who}: behind {top.step.label}, one task gets everything")
         return self._added(self._annotated(HintNode, step, tasks=found))
 
-    def name(self, name: str) -> Stream:
+    def name(self, name: str) -> TridentStream:
         """Name the component that runs the step before. Names of steps may change at any time: nothing that lasts has
         them.
         """
@@ -242,12 +244,12 @@ class Stream:
         """Return the stream by groups: tuples with equal values in these fields."""
         return grouped(self, self._step(f"group_by({', '.join(map(str, fields))})"), fields)
 
-    def aggregate(self, aggregator: AnyAggregator, fields: str) -> Stream:
+    def aggregate(self, aggregator: AnyAggregator, fields: str) -> TridentStream:
         """Return one row for all tuples of each batch; a batch without tuples gives the aggregator's zero."""
         step = self._step(f"aggregate({type(aggregator).__name__})")
         return aggregated(self, step, (), [checked(step, self, aggregator, fields)])
 
-    def partition_aggregate(self, aggregator: AnyAggregator, fields: str) -> Stream:
+    def partition_aggregate(self, aggregator: AnyAggregator, fields: str) -> TridentStream:
         """Return one row for the tuples of each task, without an exchange: how many rows depends on the number of
         tasks.
         """
@@ -258,7 +260,7 @@ class Stream:
         """Return a chain, to which several aggregators over all tuples of a batch are added: they run in one pass."""
         return ChainedAggregate(self, ())
 
-    def first_n(self, n: int, *, by: str | None = None, descending: bool = False) -> Stream:
+    def first_n(self, n: int, *, by: str | None = None, descending: bool = False) -> TridentStream:
         """Keep the first `n` tuples of each whole batch, by a field, then by all others; NULL is last. Without `by`,
         the order is that of all fields.
         """
@@ -273,18 +275,18 @@ class Stream:
         )
         return self._linked(step, link)._grouped_by(step, "global", ())._linked(step, link)
 
-    def min_by(self, field: str) -> Stream:
+    def min_by(self, field: str) -> TridentStream:
         """Keep the tuple with the smallest value of a field, of each whole batch; ties by all other fields."""
         return self.first_n(1, by=field)
 
-    def max_by(self, field: str) -> Stream:
+    def max_by(self, field: str) -> TridentStream:
         """Keep the tuple with the largest value of a field, of each whole batch; ties by all other fields."""
         return self.first_n(1, by=field, descending=True)
 
-    def apply(self, assembly: Callable[[Stream], Stream]) -> Stream:
+    def apply(self, assembly: Callable[[TridentStream], TridentStream]) -> TridentStream:
         """Return what a function makes of this stream (Trident's applyAssembly)."""
         made = assembly(self)
-        if not isinstance(made, Stream):
+        if not isinstance(made, TridentStream):
             raise TopologyTypeError(
                 f"{self._step('apply').who}: {label_of(assembly)} returned {made!r}, which is no stream"
             )
@@ -315,7 +317,7 @@ class Stream:
         self._plan.add(node)
         return node
 
-    def _call(self, verb: Verb, function: Any, fields: str | None, of: Names | None) -> Stream:
+    def _call(self, verb: Verb, function: Any, fields: str | None, of: Names | None) -> TridentStream:
         step = self._step(f"{verb}({label_of(function)})")
         names = self.fields.names if of is None else known(step.who, self.fields, of)
         if isinstance(function, ArrowFilter | ArrowFunction):
@@ -338,7 +340,7 @@ class Stream:
         )
         return self._linked(step, link)
 
-    def _linked(self, step: Step, link: Link) -> Stream:
+    def _linked(self, step: Step, link: Link) -> TridentStream:
         return self._added(
             LinkNode(
                 step=step,
@@ -350,13 +352,13 @@ class Stream:
             )
         )
 
-    def _regrouped(self, label: str, grouping: str, fields: tuple[str, ...] = ()) -> Stream:
+    def _regrouped(self, label: str, grouping: str, fields: tuple[str, ...] = ()) -> TridentStream:
         step = self._step(label)
         return self._grouped_by(step, grouping, known(step.who, self.fields, fields) if grouping == "fields" else ())
 
     def _grouped_by(
         self, step: Step, grouping: str, names: tuple[str, ...], custom: CustomStreamGrouping | None = None
-    ) -> Stream:
+    ) -> TridentStream:
         return self._added(
             RegroupNode(
                 step=step,
@@ -376,9 +378,9 @@ class Stream:
         )
         return made
 
-    def _added(self, node: Node) -> Stream:
+    def _added(self, node: Node) -> TridentStream:
         self._plan.add(node)
-        return Stream(self._plan, node)
+        return TridentStream(self._plan, node)
 
     def _step(self, label: str) -> Step:
         before = self._node.step
@@ -393,7 +395,7 @@ class PersistedState:
         self._plan = plan
         self._node = node
 
-    def new_values(self) -> Stream:
+    def new_values(self) -> TridentStream:
         """Return what the committer emits, as a stream: its steps run in the commit of each batch, in the driver.
 
         Raises TopologyError if the committer emits nothing.
@@ -403,7 +405,7 @@ class PersistedState:
                 f"{self._node.step.who}: {type(self._node.committer).__name__} emits nothing; only a committer with "
                 f"`outputs`, such as NewIds, has new values"
             )
-        return Stream(self._plan, self._node)
+        return TridentStream(self._plan, self._node)
 
 
 def _check_arrow(step: Step, verb: Verb, function: ArrowFilter | ArrowFunction) -> None:

@@ -14,7 +14,7 @@ from txtopo.topology.components import Acking, Guarantee, Spout, Topology
 from txtopo.trident.checks import checked_name
 from txtopo.trident.compiler import Compiler
 from txtopo.trident.nodes import MergeNode, Plan, SpoutNode, Step, caller
-from txtopo.trident.stream import Stream
+from txtopo.trident.stream import TridentStream
 
 
 class TridentTopology:
@@ -45,7 +45,7 @@ class TridentTopology:
         self._guarantee = guarantee
         self._config = {} if config is None else dict(config)
 
-    def new_stream(self, name: str, spout: Spout, *, parallelism_hint: int | None = None) -> Stream:
+    def new_stream(self, name: str, spout: Spout, *, parallelism_hint: int | None = None) -> TridentStream:
         """Return the tuples of a spout, a component of this name. `parallelism_hint` is the number of tasks over which
         the parts of a batch are spread; None: one for each part.
 
@@ -57,16 +57,16 @@ class TridentTopology:
         checked = check_spout(name, spout)
         node = SpoutNode(step=step, fields=checked.fields, base=name, spout=checked, tasks=tasks)
         self._plan.add(node)
-        return Stream(self._plan, node)
+        return TridentStream(self._plan, node)
 
-    def merge(self, *streams: Stream) -> Stream:
+    def merge(self, *streams: TridentStream) -> TridentStream:
         """Return the tuples of all these streams of one batch; their fields must be equal, also in their types and
         their order.
 
         Raises TopologyError if they are not, or if a stream belongs to another topology.
         """
         at = caller()
-        if len(streams) < 2 or not all(isinstance(stream, Stream) for stream in streams):
+        if len(streams) < 2 or not all(isinstance(stream, TridentStream) for stream in streams):
             raise TopologyTypeError(f"merge at {at} needs two streams or more")
         nodes = [stream._node for stream in streams]
         if any(stream._plan is not self._plan for stream in streams):
@@ -90,7 +90,7 @@ class TridentTopology:
         turn = next((node.turn for node in nodes if node.turn is not None), None)
         merged = MergeNode(step=step, fields=fields, parents=tuple(nodes), turn=turn, base="merge")
         self._plan.add(merged)
-        return Stream(self._plan, merged)
+        return TridentStream(self._plan, merged)
 
     def build(self, *, module_file: str | None = None) -> Topology:
         """Return the topology, frozen; as TopologyBuilder.build does.

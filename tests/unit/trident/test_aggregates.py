@@ -1,4 +1,4 @@
-"""Aggregates of streams: the life cycle of each kind, zero rows, exactness, and one result for every number of tasks."""
+"""Aggregates of streams: life cycle of each kind, zero rows, exactness, one result for every number of tasks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from txtopo.trident import (
     Min,
     PostgresMapState,
     ReducerAggregator,
-    Stream,
+    TridentStream,
     Sum,
     TridentTopology,
 )
@@ -41,7 +41,9 @@ ROWS = [
 ]
 
 
-def rows(build: Callable[[Stream], Stream], *batches: Sequence[Any], fields: str = SALES) -> list[list[Any]]:
+def rows(
+    build: Callable[[TridentStream], TridentStream], *batches: Sequence[Any], fields: str = SALES
+) -> list[list[Any]]:
     """What a stream gives for each batch; a batch is divided into three parts."""
     topology = TridentTopology("aggregates")
     spout = RowBatches(fields, *[[list(batch[at::3]) for at in range(3)] for batch in batches])
@@ -86,7 +88,7 @@ class Seen(Aggregator[list[Any]]):
 
 @pytest.mark.parametrize("tasks", [1, 3, 4])
 def test_a_group_has_one_row_whatever_the_number_of_tasks(tasks: int) -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         spread = stream.shuffle().filter(lambda shop, amount, price: True).parallelism_hint(tasks)
         chained = spread.group_by("shop").chained_agg()
         chained = chained.aggregate(Count(), "n bigint").aggregate(Count("amount"), "amounts bigint")
@@ -105,7 +107,7 @@ def test_a_group_has_one_row_whatever_the_number_of_tasks(tasks: int) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_means_distinct_counts_and_code_of_the_user(tasks: int) -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         chained = stream.map(lambda *row: row).parallelism_hint(tasks).group_by("shop").chained_agg()
         chained = chained.aggregate(Mean("amount"), "mean decimal(20,2)").aggregate(CountDistinct("amount"), "d bigint")
         chained = chained.aggregate(Longest("shop"), "longest int").aggregate(Product("amount"), "product bigint")
@@ -144,7 +146,7 @@ def test_a_count_over_the_batch_has_exactly_one_row_also_for_an_empty_batch() ->
     ],
 )
 def test_zero_of_each_kind_when_everything_is_filtered(aggregator: Any, fields: str, zero: tuple[Any, ...]) -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         return stream.filter(lambda shop, amount, price: False).aggregate(aggregator, fields)
 
     assert rows(build, ROWS) == [[zero]]
@@ -152,7 +154,7 @@ def test_zero_of_each_kind_when_everything_is_filtered(aggregator: Any, fields: 
 
 
 def test_partitions_are_aggregated_without_an_exchange() -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         kept = stream.shuffle().filter(lambda shop, amount, price: shop == "a")
         return kept.partition_aggregate(Count(), "n bigint").parallelism_hint(3)
 
@@ -186,7 +188,7 @@ def test_random_batches_against_an_independent_count(seed: int) -> None:
 def test_one_aggregator_may_be_given_to_several_steps() -> None:
     mean = Mean("amount")
 
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         chained = stream.chained_agg().aggregate(mean, "fine decimal(20,3)")
         return chained.aggregate(mean, "coarse decimal(20,0)").chain_end()
 
@@ -244,7 +246,7 @@ def test_each_aggregate_that_a_table_keeps() -> None:
         ),
     ],
 )
-def test_aggregates_that_are_refused(step: Callable[[Stream], Any], words: str) -> None:
+def test_aggregates_that_are_refused(step: Callable[[TridentStream], Any], words: str) -> None:
     stream = TridentTopology("errors").new_stream("sales", RowBatches(f"{SALES}, ratio double", [[]]))
     with pytest.raises(TopologyError) as told:
         step(stream)

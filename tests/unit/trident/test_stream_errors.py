@@ -18,12 +18,12 @@ from txtopo import CountCommitter
 from txtopo.errors import Halted, TopologyError, TopologyTypeError
 from txtopo.testing import TopologyHarness
 from txtopo.topology.describe import describe_topology
-from txtopo.trident import FilterNull, Split, Stream, TridentTopology
+from txtopo.trident import FilterNull, Split, TridentStream, TridentTopology
 
 HERE = Path(__file__).name
 
 
-def lines() -> Stream:
+def lines() -> TridentStream:
     return TridentTopology("errors").new_stream("lines", texts(["a b"]))
 
 
@@ -63,7 +63,7 @@ class Upper:
         lambda s: s.persist("c", CountCommitter("c", ["lime"])),
     ],
 )
-def test_an_unknown_field_is_told_by_the_call_that_names_it(step: Callable[[Stream], Any]) -> None:
+def test_an_unknown_field_is_told_by_the_call_that_names_it(step: Callable[[TridentStream], Any]) -> None:
     # TI-06.
     with pytest.raises(TopologyError) as told:
         step(lines())
@@ -113,7 +113,7 @@ def test_an_unknown_field_is_told_by_the_call_that_names_it(step: Callable[[Stre
         (lambda s: s.apply(lambda stream: None), "returned None, which is no stream"),
     ],
 )
-def test_a_mistake_is_told_by_the_call_that_makes_it(step: Callable[[Stream], Any], words: str) -> None:
+def test_a_mistake_is_told_by_the_call_that_makes_it(step: Callable[[TridentStream], Any], words: str) -> None:
     with pytest.raises(TopologyError) as told:
         step(lines())
     assert words in str(told.value)
@@ -125,14 +125,14 @@ def test_the_line_of_a_step_is_the_line_of_its_call() -> None:
     stream = lines()
     upper = stream.map(str.upper)
     with pytest.raises(TopologyError) as told:
-        upper.filter(len, of="lime")
+        upper.filter(bool, of="lime")
     called = (
         inspect.getsource(test_the_line_of_a_step_is_the_line_of_its_call)
         .splitlines()
-        .index('        upper.filter(len, of="lime")')
+        .index('        upper.filter(bool, of="lime")')
     )
     first = test_the_line_of_a_step_is_the_line_of_its_call.__code__.co_firstlineno
-    assert str(told.value).startswith(f"stream 'lines', step 2 filter(len) at {HERE}:{first + called}: ")
+    assert str(told.value).startswith(f"stream 'lines', step 2 filter(bool) at {HERE}:{first + called}: ")
 
 
 def test_a_stream_that_nothing_keeps_is_refused() -> None:
@@ -169,7 +169,7 @@ def test_identity_partition_needs_equal_numbers_of_tasks() -> None:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def failure(build: Callable[[Stream], Stream], *rows: Any, fields: str = "line string") -> str:
+def failure(build: Callable[[TridentStream], TridentStream], *rows: Any, fields: str = "line string") -> str:
     """What the operator reads when the last step fails."""
     topology = TridentTopology("failing")
     made = build(topology.new_stream("lines", RowBatches(fields, [rows])))
@@ -193,7 +193,7 @@ def stops(word: str) -> str:
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_a_failing_function_is_named_with_step_line_and_values(tasks: int) -> None:
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         return stream.flat_map(str.split, "word string").map(boom).map(str.upper).parallelism_hint(tasks)
 
     words = failure(build, ("a b",), ("c x d",))
@@ -230,7 +230,9 @@ def test_a_failure_behind_an_exchange_finds_its_source() -> None:
         ),
     ],
 )
-def test_what_a_function_may_not_return_stops_with_words(build: Callable[[Stream], Stream], words: str) -> None:
+def test_what_a_function_may_not_return_stops_with_words(
+    build: Callable[[TridentStream], TridentStream], words: str
+) -> None:
     found = failure(build, ("x",))
     assert words in found
     assert "step 1 " in found

@@ -16,9 +16,9 @@ from txtopo import AppendCommitter, CountCommitter
 from txtopo.bolts import BasicBolt, BasicOutputCollector, CustomStreamGrouping, Tuple
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Topology
-from txtopo.trident import FilterNull, Split, Stream, TridentTopology
+from txtopo.trident import FilterNull, Split, TridentStream, TridentTopology
 
-Build = Callable[[Stream], Stream]
+Build = Callable[[TridentStream], TridentStream]
 NUMBERS = "a int, b int, c int"
 
 
@@ -49,7 +49,7 @@ def test_word_count_over_a_stream() -> None:
 
 def test_fields_are_appended_projected_and_appended_again() -> None:
     # TI-08, TTV testComplex.
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         assert stream.fields.names == ("a", "b", "c")
         wide = stream.each("a", lambda a: a + 3, "d int").each(("a", "d"), lambda a, d: (d + a, d + 2), "e int, f int")
         assert wide.fields.names == ("a", "b", "c", "d", "e", "f")
@@ -105,7 +105,7 @@ def test_a_function_over_record_batches() -> None:
 
 def test_merge_and_repartitions() -> None:
     # TI-04: words and the length of each line, merged; and two repartitions in a row.
-    def build(stream: Stream) -> Stream:
+    def build(stream: TridentStream) -> TridentStream:
         return stream.local_or_shuffle().shuffle().flat_map(str.split, "word string")
 
     assert out(build, "line string", [("the man",)], [("aaa",)]) == [("aaa",), ("man",), ("the",)]
@@ -201,11 +201,11 @@ def random_chain(seed: int) -> tuple[list[tuple[str, Any]], list[tuple[int | Non
     for _ in range(chance.randint(1, 8)):
         number = chance.randint(1, 5)
         steps.append((chance.choice(["map", "flat_map", "filter", "arrow", "each", "null"]), number))
-    rows = [(chance.choice([None, *range(9)]),) for _ in range(chance.randint(0, 12))]
+    rows: list[tuple[int | None, ...]] = [(chance.choice([None, *range(9)]),) for _ in range(chance.randint(0, 12))]
     return steps, rows
 
 
-def with_step(stream: Stream, verb: str, number: int) -> Stream:
+def with_step(stream: TridentStream, verb: str, number: int) -> TridentStream:
     match verb:
         case "map":
             return stream.map(lambda n: None if n is None else (n * 7 + number) % 50)
