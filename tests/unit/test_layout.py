@@ -18,8 +18,9 @@ FUNCTION_LINES_MAX = 70
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile"}
 FORBIDDEN_LOADS = {"yaml.load", "yaml.unsafe_load", "yaml.full_load"}
-MAY_BE_TWICE = {"Coordinator"}
-"""`Coordinator` is Storm's word for the half of a spout that a user writes, and the name of the port."""
+MAY_BE_TWICE = {"Coordinator", "Aggregator"}
+"""`Coordinator` is Storm's word for the half of a spout that a user writes, and the name of the port.
+`Aggregator` is Trident's word for what a user writes, and what counts the result rows of a committer."""
 MODULES_TWICE = {
     "executor": "the port, and Spark's",
     "ledger": "the port, and that of Postgres",

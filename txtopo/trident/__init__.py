@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from txtopo.trident.grouped import ChainedAggregate, GroupedStream
     from txtopo.trident.states import PostgresMapState
     from txtopo.trident.stream import PersistedState, TridentStream
-    from txtopo.trident.topology import TridentTopology
+    from txtopo.trident.trident_topology import TridentTopology
 
 _HOMES = {
     "Aggregator": "txtopo.trident.aggregates",
@@ -43,7 +43,7 @@ _HOMES = {
     "Split": "txtopo.trident.functions",
     "TridentStream": "txtopo.trident.stream",
     "Sum": "txtopo.trident.aggregates",
-    "TridentTopology": "txtopo.trident.topology",
+    "TridentTopology": "txtopo.trident.trident_topology",
 }
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
 

@@ -15,7 +15,16 @@ from txtopo.core.values import TransactionAttempt
 from txtopo.errors import unreachable
 from txtopo.topology.user_exceptions import note_values
 from txtopo.trident.aggregates import Aggregator, AnyAggregator, CombinerAggregator, ReducerAggregator
-from txtopo.trident.links import Column, Link, LinkContext, Rows, Running, columns_for, data_error, made_columns
+from txtopo.trident.links import (
+    ChainColumn,
+    ChainRows,
+    Link,
+    LinkContext,
+    RunningLink,
+    columns_for,
+    data_error,
+    made_columns,
+)
 from txtopo.tuples.user_errors import shown, shown_value
 
 HELD_GROUPS_MAX = 50_000
@@ -24,7 +33,7 @@ _NOTHING: Any = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class AggregatePart:
     """One aggregator of a link."""
 
     aggregator: AnyAggregator
@@ -36,31 +45,31 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aggregate(Link):
+class AggregateLink(Link):
     """Aggregates the tuples that a task gets, by the values of some fields."""
 
     before: Fields
     keys: tuple[int, ...]
     """Positions of the fields to group by; empty: all tuples together."""
-    parts: tuple[Part, ...]
+    parts: tuple[AggregatePart, ...]
     zeros: bool
     """True: a task without tuples makes one row; only without keys."""
     may_split: bool
     """True: a group may be sent in several rows, which meet again."""
     arguments: tuple[str, ...] = ()
 
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         return _Aggregating(self, context)
 
 
-class _Aggregating(Running):
-    def __init__(self, link: Aggregate, context: LinkContext) -> None:
+class _Aggregating(RunningLink):
+    def __init__(self, link: AggregateLink, context: LinkContext) -> None:
         self._link = link
         self._context = context
         self._columns = columns_for(context, link.fields)
         self._groups: dict[tuple[Any, ...], list[Any]] = {}
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         link, groups = self._link, self._groups
         keys = list(zip(*(rows.columns[at].values() for at in link.keys), strict=True)) or [()] * rows.count
         for number, part in enumerate(link.parts):
@@ -78,12 +87,12 @@ class _Aggregating(Running):
         if link.may_split and len(groups) > HELD_GROUPS_MAX:
             yield from self._sent()
 
-    def end(self) -> Iterator[Rows]:
+    def end(self) -> Iterator[ChainRows]:
         if self._link.zeros and not self._groups:
             self._groups[()] = [_NOTHING] * len(self._link.parts)
         yield from self._sent()
 
-    def _added(self, part: Part, state: Any, values: tuple[Any, ...]) -> Any:
+    def _added(self, part: AggregatePart, state: Any, values: tuple[Any, ...]) -> Any:
         aggregator = part.aggregator
         if isinstance(aggregator, CombinerAggregator):
             if part.merges:
@@ -100,7 +109,7 @@ class _Aggregating(Running):
             return state if changed is None else changed
         return unreachable(f"{type(aggregator).__name__} is no kind of aggregator")
 
-    def _sent(self) -> Iterator[Rows]:
+    def _sent(self) -> Iterator[ChainRows]:
         groups, self._groups = self._groups, {}
         lists: list[list[Any]] = [[] for _ in self._link.fields.items]
         for key, states in groups.items():
@@ -110,9 +119,9 @@ class _Aggregating(Running):
                     into.append(value)
         if lists[0]:
             columns = made_columns(self._columns, self._link.fields, lists)
-            yield Rows(columns, len(lists[0]), anchored=False)
+            yield ChainRows(columns, len(lists[0]), anchored=False)
 
-    def _rows_of(self, part: Part, state: Any) -> list[tuple[Any, ...]]:
+    def _rows_of(self, part: AggregatePart, state: Any) -> list[tuple[Any, ...]]:
         """Return the rows of one aggregator for one group, each as wide as its fields."""
         aggregator = part.aggregator
         if state is _NOTHING:
@@ -131,7 +140,7 @@ class _Aggregating(Running):
             return [self._row(part, row) for row in rows]
         return [self._row(part, state)]
 
-    def _row(self, part: Part, row: Any) -> tuple[Any, ...]:
+    def _row(self, part: AggregatePart, row: Any) -> tuple[Any, ...]:
         width = len(part.made.items)
         if width == 1:
             return (row,)
@@ -155,25 +164,25 @@ def _begun(aggregator: AnyAggregator, attempt: TransactionAttempt) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First(Link):
+class FirstLink(Link):
     """Keeps the first tuples in an order: by some fields, then by all others, so that the order has no ties."""
 
     count: int
     order: tuple[tuple[int, bool], ...]
     """(position, descending), of all fields. NULL is last."""
 
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         return _First(self)
 
 
-class _First(Running):
-    def __init__(self, link: First) -> None:
+class _First(RunningLink):
+    def __init__(self, link: FirstLink) -> None:
         self._link = link
         self._schema = link.schema()
         self._held: list[pa.Table] = []
         self._rows = 0
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         self._held.append(pa.Table.from_batches([rows.batch(self._schema)]))
         self._rows += rows.count
         if self._rows > 2 * self._link.count + HELD_GROUPS_MAX:
@@ -181,10 +190,10 @@ class _First(Running):
             self._rows = self._held[0].num_rows
         yield from ()
 
-    def end(self) -> Iterator[Rows]:
+    def end(self) -> Iterator[ChainRows]:
         if self._held:
             for batch in self._best().combine_chunks().to_batches():
-                yield Rows([Column(array) for array in batch.columns], batch.num_rows, anchored=False)
+                yield ChainRows([ChainColumn(array) for array in batch.columns], batch.num_rows, anchored=False)
 
     def _best(self) -> pa.Table:
         # Columns by number: a field may have any name.

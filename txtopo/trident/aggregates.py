@@ -47,7 +47,7 @@ class CombinerAggregator(AnyAggregator, Generic[T]):
         """Return a new value of nothing."""
 
     def finish(self, value: T) -> Any:
-        """Return the row that goes on. By default the value is the row; if not, all tuples of a group are sent to one
+        """Return the row that continues. By default the value is the row; if not, all tuples of a group are sent to one
         task.
         """
         return value

@@ -1,4 +1,4 @@
-"""`Chain`: the bolt that runs the steps between two repartitions, over record batches."""
+"""`StepChain`: the bolt that runs the steps between two repartitions, over record batches."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.topology.streams import Stream
 from txtopo.topology.tuple_bolts import ArrowBolt, ArrowOutputCollector, TopologyContext
 from txtopo.topology.user_exceptions import note_step
-from txtopo.trident.links import Link, LinkContext, Rows, Running
+from txtopo.trident.links import ChainRows, Link, LinkContext, RunningLink
 
 
-class Chain(ArrowBolt):
+class StepChain(ArrowBolt):
     """Steps that share a task. It takes and emits record batches; what a step needs as Python values is made into
-    lists once, and made columns again only behind the step.
+    lists once, and made columns again only after the step.
     """
 
     def __init__(self, links: Sequence[Link], fields: Fields, *, tracked: bool) -> None:
@@ -31,7 +31,7 @@ class Chain(ArrowBolt):
     def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:
         opened = LinkContext(component=context.component, attempt=context.attempt)
         self._schema = arrow_schema(self._fields)
-        self._running: list[tuple[str, Running]] = []
+        self._running: list[tuple[str, RunningLink]] = []
         for link in self.links:
             with _named(link.place):
                 self._running.append((link.place, link.open(opened)))
@@ -40,7 +40,7 @@ class Chain(ArrowBolt):
         # A single tuple is anchored also where tuples are not tracked: a traced run finds the place in the source of
         # a failure downstream by it.
         anchored = self.tracked or batch.num_rows == 1
-        self._push(0, Rows.of(batch, anchored=anchored), self._sender(collector))
+        self._push(0, ChainRows.of(batch, anchored=anchored), self._sender(collector))
 
     def finish_batch(self, collector: ArrowOutputCollector) -> None:
         send = self._sender(collector)
@@ -48,7 +48,7 @@ class Chain(ArrowBolt):
             for rows in _guarded(place, running.end()):
                 self._push(at + 1, rows, send)
 
-    def _push(self, at: int, rows: Rows, send: Callable[[Rows], None]) -> None:
+    def _push(self, at: int, rows: ChainRows, send: Callable[[ChainRows], None]) -> None:
         """Give tuples to the link number `at` and what it yields to the next ones."""
         if not rows.count:
             return
@@ -59,14 +59,14 @@ class Chain(ArrowBolt):
         for made in _guarded(place, running.take(rows)):
             self._push(at + 1, made, send)
 
-    def _sender(self, collector: ArrowOutputCollector) -> Callable[[Rows], None]:
-        def send(rows: Rows) -> None:
+    def _sender(self, collector: ArrowOutputCollector) -> Callable[[ChainRows], None]:
+        def send(rows: ChainRows) -> None:
             collector.emit_batch(rows.batch(self._schema), anchors=rows.anchors())
 
         return send
 
 
-def _guarded(place: str, made: Iterator[Rows]) -> Iterator[Rows]:
+def _guarded(place: str, made: Iterator[ChainRows]) -> Iterator[ChainRows]:
     """Yield the same; an error names the step."""
     while True:
         with _named(place):

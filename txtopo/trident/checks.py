@@ -48,7 +48,7 @@ def declared(who: str, fields: str | Fields) -> Fields:
 
 
 def appended(who: str, verb: str, before: Fields, made: Fields) -> Fields:
-    """Return the fields of a stream behind a step that appends some."""
+    """Return the fields of a stream after a step that appends some."""
     for name in made.names:
         if before.get(name) is not None:
             raise TopologyError(

@@ -13,7 +13,7 @@ from txtopo.topology.builder import TopologyBuilder
 from txtopo.topology.components import Acking, Guarantee, Topology
 from txtopo.topology.declarer import BoltDeclarer
 from txtopo.topology.tuple_bolts import CustomStreamGrouping
-from txtopo.trident.chain import Chain
+from txtopo.trident.chain import StepChain
 from txtopo.trident.checks import checked_name
 from txtopo.trident.links import Link
 from txtopo.trident.nodes import (
@@ -25,10 +25,10 @@ from txtopo.trident.nodes import (
     LinkNode,
     MergeNode,
     NameNode,
-    Node,
-    Plan,
+    PlanNode,
     RegroupNode,
     SpoutNode,
+    StreamPlan,
     name_of,
 )
 
@@ -37,7 +37,7 @@ TASKS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class InputEdge:
     """One input of a component."""
 
     source: str
@@ -49,18 +49,18 @@ class Edge:
     custom: CustomStreamGrouping | None = None
 
 
-class Compiler:
+class StreamCompiler:
     """Compiles one plan once."""
 
-    def __init__(self, plan: Plan, *, acking: Acking, guarantee: Guarantee, config: Mapping[str, Any]) -> None:
+    def __init__(self, plan: StreamPlan, *, acking: Acking, guarantee: Guarantee, config: Mapping[str, Any]) -> None:
         self._plan = plan
         self._builder = TopologyBuilder(plan.topology, acking=acking, guarantee=guarantee, config=config)
         self._tracked = acking == "tuple"
-        self._edges: dict[Node, Sequence[Edge]] = {}
+        self._edges: dict[PlanNode, Sequence[InputEdge]] = {}
         self._numbers: dict[str, int] = {}
         self._taken = {name for node in plan.nodes if (name := name_of(node)) is not None}
         kept = self._ancestors()
-        self._readers: dict[Node, int] = {}
+        self._readers: dict[PlanNode, int] = {}
         for node in kept:
             for parent in node.parents:
                 self._readers[parent] = self._readers.get(parent, 0) + 1
@@ -93,9 +93,9 @@ class Compiler:
                     f"remove it"
                 )
 
-    def _ancestors(self) -> list[Node]:
-        found: dict[Node, None] = {}
-        waiting: list[Node] = [*self._plan.sinks]
+    def _ancestors(self) -> list[PlanNode]:
+        found: dict[PlanNode, None] = {}
+        waiting: list[PlanNode] = [*self._plan.sinks]
         while waiting:
             node = waiting.pop()
             if node not in found:
@@ -103,16 +103,16 @@ class Compiler:
                 waiting.extend(node.parents)
         return list(found)
 
-    def _output(self, node: Node) -> Sequence[Edge]:
+    def _output(self, node: PlanNode) -> Sequence[InputEdge]:
         """Return what to read for the tuples of a node; its components are made once."""
         if node not in self._edges:
             self._edges[node] = self._made(node)
         return self._edges[node]
 
-    def _made(self, node: Node) -> Sequence[Edge]:
+    def _made(self, node: PlanNode) -> Sequence[InputEdge]:
         match node:
             case SpoutNode():
-                return [Edge(source=node.step.stream, tasks=node.tasks)]
+                return [InputEdge(source=node.step.stream, tasks=node.tasks)]
             case RegroupNode():
                 return self._regrouped(node)
             case MergeNode():
@@ -125,27 +125,27 @@ class Compiler:
                 return self._committer(node)
         return self._chain(node)
 
-    def _regrouped(self, node: RegroupNode) -> Sequence[Edge]:
+    def _regrouped(self, node: RegroupNode) -> Sequence[InputEdge]:
         edges = self._output(node.parents[0])
         if any(edge.grouping is not None for edge in edges):
             # Two repartitions in a row: between them stands a chain without steps.
             edges = [self._identity(node.parents[0], edges)]
         return [replace(edge, grouping=node.grouping, names=node.names, custom=node.custom) for edge in edges]
 
-    def _merged(self, node: MergeNode) -> Sequence[Edge]:
-        found: list[Edge] = []
+    def _merged(self, node: MergeNode) -> Sequence[InputEdge]:
+        found: list[InputEdge] = []
         for parent in node.parents:
             for edge in self._output(parent):
                 twice = any(edge.source == other.source for other in found)
                 found.append(self._identity(parent, [edge]) if twice else edge)
         return found
 
-    def _chain(self, node: Node) -> Sequence[Edge]:
+    def _chain(self, node: PlanNode) -> Sequence[InputEdge]:
         """Return the edge of a component with the steps up to a node: all that no other stream reads in between."""
         links: list[Link] = []
         tasks: int | None = None
         name: str | None = None
-        top: Node = node
+        top: PlanNode = node
         while isinstance(top, LinkNode | HintNode | NameNode) and (top is node or self._readers[top] == 1):
             if isinstance(top, LinkNode):
                 links.insert(0, top.link)
@@ -158,20 +158,20 @@ class Compiler:
             return self._output(top)
         return [self._component(node, links, self._output(top), name, tasks)]
 
-    def _identity(self, node: Node, edges: Sequence[Edge]) -> Edge:
+    def _identity(self, node: PlanNode, edges: Sequence[InputEdge]) -> InputEdge:
         return self._component(node, [], edges, None, None)
 
     def _component(
-        self, node: Node, links: Sequence[Link], inputs: Sequence[Edge], name: str | None, hint: int | None
-    ) -> Edge:
+        self, node: PlanNode, links: Sequence[Link], inputs: Sequence[InputEdge], name: str | None, hint: int | None
+    ) -> InputEdge:
         name = name or self._new_name(node)
         tasks = hint or self._tasks(node, inputs)
-        bolt = Chain(links, node.fields, tracked=self._tracked)
+        bolt = StepChain(links, node.fields, tracked=self._tracked)
         self._read(node, self._builder.set_bolt(name, bolt, parallelism_hint=tasks), inputs, tasks)
-        return Edge(source=name, tasks=tasks)
+        return InputEdge(source=name, tasks=tasks)
 
-    def _tasks(self, node: Node, inputs: Sequence[Edge]) -> int:
-        """Return the number of tasks of steps without a hint: one behind `global_`, otherwise as many as what they
+    def _tasks(self, node: PlanNode, inputs: Sequence[InputEdge]) -> int:
+        """Return the number of tasks of steps without a hint: one after `global_`, otherwise as many as what they
         read has, so that tuples stay where they are.
         """
         groupings = {edge.grouping for edge in inputs}
@@ -180,13 +180,13 @@ class Compiler:
         found = {edge.tasks for edge in inputs if edge.tasks is not None}
         return max(found) if len(found) and groupings <= {None, "identity", "local_or_shuffle"} else TASKS
 
-    def _bolt(self, node: BoltNode) -> Sequence[Edge]:
+    def _bolt(self, node: BoltNode) -> Sequence[InputEdge]:
         inputs = self._output(node.parents[0])
         tasks = node.tasks or self._tasks(node, inputs)
         self._read(node, self._builder.set_bolt(node.name, node.bolt, parallelism_hint=tasks), inputs, tasks)
-        return [Edge(source=node.name, tasks=tasks)]
+        return [InputEdge(source=node.name, tasks=tasks)]
 
-    def _frame(self, node: FrameNode) -> Sequence[Edge]:
+    def _frame(self, node: FrameNode) -> Sequence[InputEdge]:
         parent = node.parents[0]
         inputs = self._output(parent)
         if any(edge.grouping is not None for edge in inputs):
@@ -196,16 +196,16 @@ class Compiler:
             )
         if len(inputs) > 1:
             inputs = [self._identity(parent, inputs)]
-        name = self._name_behind(node) or self._new_name(node)
+        name = self._name_after(node) or self._new_name(node)
         self._builder.set_bolt(name, node.function, inputs=inputs[0].source, fields=node.fields, rows=node.rows)
-        return [Edge(source=name, tasks=None)]
+        return [InputEdge(source=name, tasks=None)]
 
-    def _name_behind(self, node: Node) -> str | None:
+    def _name_after(self, node: PlanNode) -> str | None:
         return next(
             (one.name for one in self._plan.nodes if isinstance(one, NameNode) and one.parents == (node,)), None
         )
 
-    def _committer(self, node: CommitterNode) -> Sequence[Edge]:
+    def _committer(self, node: CommitterNode) -> Sequence[InputEdge]:
         parent = node.parents[0]
         inputs = self._output(parent)
         if len(inputs) > 1:
@@ -213,9 +213,9 @@ class Compiler:
         tasks = self._tasks(node, inputs)
         declarer = self._builder.set_committer_bolt(node.name, node.committer, parallelism_hint=tasks)
         self._read(node, declarer, inputs, tasks)
-        return [Edge(source=node.name, tasks=1)]
+        return [InputEdge(source=node.name, tasks=1)]
 
-    def _read(self, node: Node, declarer: BoltDeclarer, inputs: Sequence[Edge], tasks: int) -> None:
+    def _read(self, node: PlanNode, declarer: BoltDeclarer, inputs: Sequence[InputEdge], tasks: int) -> None:
         for edge in inputs:
             try:
                 _grouped(node, declarer, edge, tasks)
@@ -224,7 +224,7 @@ class Compiler:
                     raise
                 raise TopologyError(f"{node.step.who}: {error}") from error
 
-    def _new_name(self, node: Node) -> str:
+    def _new_name(self, node: PlanNode) -> str:
         while True:
             number = self._numbers[node.base] = self._numbers.get(node.base, 0) + 1
             name = f"{node.base}_{number}"
@@ -236,7 +236,7 @@ class Compiler:
                     raise TopologyError(f"{error}; give the step a shorter one with .name(…)") from error
 
 
-def _grouped(node: Node, declarer: BoltDeclarer, edge: Edge, tasks: int) -> None:
+def _grouped(node: PlanNode, declarer: BoltDeclarer, edge: InputEdge, tasks: int) -> None:
     match edge.grouping:
         case None | "local_or_shuffle":
             declarer.local_or_shuffle_grouping(edge.source)

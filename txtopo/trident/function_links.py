@@ -18,11 +18,11 @@ from txtopo.topology.spark_types import RowsPromise
 from txtopo.topology.user_exceptions import note_values
 from txtopo.trident.functions import ArrowFilter, ArrowFunction
 from txtopo.trident.links import (
-    Column,
+    ChainColumn,
+    ChainRows,
     Link,
     LinkContext,
-    Rows,
-    Running,
+    RunningLink,
     columns_for,
     data_error,
     made_columns,
@@ -53,7 +53,7 @@ class Call(Link):
     arguments: str
     """Digest of what the function was made with: it is part of the code hash."""
 
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         if isinstance(self.function, ArrowFilter):
             return _ArrowFiltering(self, self.function, context)
         if isinstance(self.function, ArrowFunction):
@@ -63,13 +63,13 @@ class Call(Link):
         return _Calling(self, context)
 
 
-class _Caller(Running):
+class _Caller(RunningLink):
     def __init__(self, call: Call, context: LinkContext) -> None:
         self._call = call
         self._context = context
         self._columns = columns_for(context, call.made)
 
-    def _results(self, rows: Rows) -> list[Any]:
+    def _results(self, rows: ChainRows) -> list[Any]:
         """Return what the function returned for each tuple. An error names the values."""
         function, lists = self._call.function, self._values(rows)
         first = iter(lists[0])
@@ -82,26 +82,26 @@ class _Caller(Running):
             self._note(error, lists, rows.count - length_hint(first) - 1)
             raise
 
-    def _values(self, rows: Rows) -> list[list[Any]]:
+    def _values(self, rows: ChainRows) -> list[list[Any]]:
         return [rows.columns[at].values() for at in self._call.positions]
 
     def _note(self, error: BaseException, lists: Sequence[list[Any]], at: int) -> None:
         """Say which values the function had."""
         note_values(error, shown({name: values[at] for name, values in zip(self._call.names, lists, strict=True)}))
 
-    def _error(self, words: str, rows: Rows, at: int) -> Exception:
+    def _error(self, words: str, rows: ChainRows, at: int) -> Exception:
         error = data_error(self._context, words, "step returned no row")
         self._note(error, self._values(rows), at)
         return error
 
-    def _behind(self, kept: Sequence[Column], made: Sequence[Column]) -> list[Column]:
+    def _after(self, kept: Sequence[ChainColumn], made: Sequence[ChainColumn]) -> list[ChainColumn]:
         return [*kept, *made] if self._call.verb in APPENDS else list(made)
 
 
 class _Keeping(_Caller):
     """`filter` and `peek`."""
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         results = self._results(rows)
         if self._call.verb == "peek":
             yield rows
@@ -122,20 +122,20 @@ class _Keeping(_Caller):
 class _Calling(_Caller):
     """`each` and `map`, and their flat forms."""
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         results = self._results(rows)
         if self._call.verb not in FLAT:
             made = self._made(results)
-            yield rows.with_columns(self._behind(rows.columns, made))
+            yield rows.with_columns(self._after(rows.columns, made))
             return
         several = [self._rows_of(result, rows, at) for at, result in enumerate(results)]
         lengths = np.fromiter(map(len, several), dtype=np.int64, count=len(several))
         positions = np.repeat(np.arange(rows.count), lengths)
         made = self._made(list(chain.from_iterable(several)))
         kept = [column.take(positions) for column in rows.columns] if self._call.verb in APPENDS else ()
-        yield rows.made(positions, self._behind(kept, made))
+        yield rows.made(positions, self._after(kept, made))
 
-    def _rows_of(self, result: Any, rows: Rows, at: int) -> Sequence[Any]:
+    def _rows_of(self, result: Any, rows: ChainRows, at: int) -> Sequence[Any]:
         if type(result) is list or type(result) is tuple:
             return result
         if not isinstance(result, Iterable) or isinstance(result, str | bytes | bytearray | Mapping):
@@ -151,7 +151,7 @@ class _Calling(_Caller):
             self._note(error, self._values(rows), at)
             raise
 
-    def _made(self, results: list[Any]) -> list[Column]:
+    def _made(self, results: list[Any]) -> list[ChainColumn]:
         width = len(self._call.made.items)
         if width == 1:
             return made_columns(self._columns, self._call.made, [results])
@@ -167,7 +167,7 @@ class _ArrowFiltering(_Caller):
         super().__init__(call, context)
         self._filter = function
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         kept = self._filter.keep(*(rows.columns[at].array for at in self._call.positions))
         if not isinstance(kept, pa.BooleanArray) or len(kept) != rows.count or kept.null_count:
             raise data_error(
@@ -185,10 +185,10 @@ class _ArrowCalling(_Caller):
         super().__init__(call, context)
         self._function = function
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         positions, arrays = self._function.rows(*(rows.columns[at].array for at in self._call.positions))
         batch = pa.RecordBatch.from_arrays(list(arrays), names=self._columns.schema.names)
-        made = [Column(array) for array in self._columns.fitted(batch).columns]
+        made = [ChainColumn(array) for array in self._columns.fitted(batch).columns]
         at = np.asarray(positions, dtype=np.int64)
         if len(at) != batch.num_rows or (len(at) and (at.min() < 0 or at.max() >= rows.count)):
             raise data_error(
@@ -198,7 +198,7 @@ class _ArrowCalling(_Caller):
                 "step returned no row",
             )
         kept = [column.take(at) for column in rows.columns] if self._call.verb in APPENDS else ()
-        yield rows.made(at, self._behind(kept, made))
+        yield rows.made(at, self._after(kept, made))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,18 +211,18 @@ class Batches(Link):
     rows: RowsPromise
     arguments: str
 
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         return _CallingBatches(self, context)
 
 
-class _CallingBatches(Running):
+class _CallingBatches(RunningLink):
     def __init__(self, link: Batches, context: LinkContext) -> None:
         self._link = link
         self._context = context
         self._names = link.before.names
         self._columns = columns_for(context, link.fields)
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         given = pa.RecordBatch.from_arrays([column.array for column in rows.columns], names=self._names)
         made = self._columns.fitted(self._link.function(given))
         promise = self._link.rows
@@ -232,10 +232,10 @@ class _CallingBatches(Running):
                 f"the function promises rows={promise!r}, and made {made.num_rows} rows of {rows.count}",
                 "broken promise of rows",
             )
-        behind = [Column(array) for array in made.columns]
+        after = [ChainColumn(array) for array in made.columns]
         if promise == "same":
-            yield rows.with_columns(behind)
+            yield rows.with_columns(after)
         elif rows.count == 1:
-            yield rows.made(np.zeros(made.num_rows, dtype=np.int64), behind)
+            yield rows.made(np.zeros(made.num_rows, dtype=np.int64), after)
         else:
-            yield Rows(behind, made.num_rows, anchored=False)
+            yield ChainRows(after, made.num_rows, anchored=False)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from txtopo.core.fields import FLOAT_KINDS, Fields
 from txtopo.errors import TopologyError, TopologyTypeError
-from txtopo.trident.aggregate_links import Aggregate, Part
+from txtopo.trident.aggregate_links import AggregateLink, AggregatePart
 from txtopo.trident.aggregates import AnyAggregator, can_be_partial
 from txtopo.trident.checks import arguments_of, check_copied, declared, known
-from txtopo.trident.nodes import Step
+from txtopo.trident.nodes import StreamStep
 from txtopo.trident.states import PostgresMapState, committer_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class GroupedStream:
 
 class ChainedAggregate:
     """Several aggregators over the same tuples, in one pass. Where they make several rows a group, their cross product
-    goes on.
+    continues.
     """
 
     def __init__(self, stream: TridentStream, names: tuple[str, ...], parts: Sequence[Declared] = ()) -> None:
@@ -93,7 +93,7 @@ class ChainedAggregate:
         return ", ".join(type(one).__name__ for one in [*(part.aggregator for part in self._parts), *more])
 
 
-def grouped(stream: TridentStream, step: Step, fields: Sequence[str]) -> GroupedStream:
+def grouped(stream: TridentStream, step: StreamStep, fields: Sequence[str]) -> GroupedStream:
     """Return a stream by groups. Raises TopologyError for fields that are not there, or are floats."""
     names = known(step.who, stream.fields, fields)
     for name in names:
@@ -105,7 +105,7 @@ def grouped(stream: TridentStream, step: Step, fields: Sequence[str]) -> Grouped
     return GroupedStream(stream, names)
 
 
-def checked(step: Step, stream: TridentStream, aggregator: object, fields: str) -> Declared:
+def checked(step: StreamStep, stream: TridentStream, aggregator: object, fields: str) -> Declared:
     """Return an aggregator whose fields and types are checked."""
     if not isinstance(aggregator, AnyAggregator):
         hint = "; use an instance, not the class" if isinstance(aggregator, type) else ""
@@ -120,33 +120,35 @@ def checked(step: Step, stream: TridentStream, aggregator: object, fields: str) 
     return Declared(aggregator=own, made=made)
 
 
-def aggregated(stream: TridentStream, step: Step, names: tuple[str, ...], parts: Sequence[Declared]) -> TridentStream:
+def aggregated(
+    stream: TridentStream, step: StreamStep, names: tuple[str, ...], parts: Sequence[Declared]
+) -> TridentStream:
     """Return the rows of aggregators over a whole batch. Tasks combine their own tuples first, where all aggregators
     can; then an exchange brings each group, or everything, to one task.
     """
-    behind = _behind(step, stream.fields, names, parts)
+    after = _after(step, stream.fields, names, parts)
     partial = all(can_be_partial(part.aggregator) for part in parts)
     if partial:
-        first = _link(step, stream.fields, names, parts, behind, merges=False, zeros=False, may_split=True)
+        first = _link(step, stream.fields, names, parts, after, merges=False, zeros=False, may_split=True)
         stream = stream._linked(step, first)
     else:
         needed = dict.fromkeys([*names, *(name for part in parts for name in part.aggregator.of)])
         if needed and len(needed) < len(stream.fields.items):
             stream = stream._projected(step, tuple(needed))
     moved = stream._grouped_by(step, "fields" if names else "global", names)
-    last = _link(step, stream.fields, names, parts, behind, merges=partial, zeros=not names, may_split=False)
+    last = _link(step, stream.fields, names, parts, after, merges=partial, zeros=not names, may_split=False)
     return moved._linked(step, last)
 
 
-def aggregated_in_tasks(stream: TridentStream, step: Step, part: Declared) -> TridentStream:
+def aggregated_in_tasks(stream: TridentStream, step: StreamStep, part: Declared) -> TridentStream:
     """Return one row a task: without an exchange, and with a zero for a task without tuples."""
-    behind = _behind(step, stream.fields, (), [part])
+    after = _after(step, stream.fields, (), [part])
     return stream._linked(
-        step, _link(step, stream.fields, (), [part], behind, merges=False, zeros=True, may_split=False)
+        step, _link(step, stream.fields, (), [part], after, merges=False, zeros=True, may_split=False)
     )
 
 
-def _behind(step: Step, before: Fields, names: Sequence[str], parts: Sequence[Declared]) -> Fields:
+def _after(step: StreamStep, before: Fields, names: Sequence[str], parts: Sequence[Declared]) -> Fields:
     keys = [field for name in names if (field := before.get(name)) is not None]
     fields = (*keys, *(field for part in parts for field in part.made.items))
     found = [field.name for field in fields]
@@ -157,23 +159,23 @@ def _behind(step: Step, before: Fields, names: Sequence[str], parts: Sequence[De
 
 
 def _link(
-    step: Step,
+    step: StreamStep,
     before: Fields,
     names: Sequence[str],
     parts: Sequence[Declared],
-    behind: Fields,
+    after: Fields,
     *,
     merges: bool,
     zeros: bool,
     may_split: bool,
-) -> Aggregate:
-    return Aggregate(
+) -> AggregateLink:
+    return AggregateLink(
         place=step.place,
-        fields=behind,
+        fields=after,
         before=before,
         keys=tuple(map(before.names.index, names)),
         parts=tuple(
-            Part(
+            AggregatePart(
                 aggregator=part.aggregator,
                 positions=tuple(map(before.names.index, part.made.names if merges else part.aggregator.of)),
                 made=part.made,

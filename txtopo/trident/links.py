@@ -32,7 +32,7 @@ _EXACT: dict[str, frozenset[type]] = {
 """By kind of field: types whose values come back from Arrow as they were."""
 
 
-class Column:
+class ChainColumn:
     """The values of one field: an Arrow array, and the Python values that it was made of, if there are any."""
 
     __slots__ = ("_kind", "_made", "array")
@@ -55,12 +55,12 @@ class Column:
         """Return the value at one position."""
         return self.array[position].as_py()
 
-    def take(self, positions: Positions) -> Column:
+    def take(self, positions: Positions) -> ChainColumn:
         """Return the values at these positions."""
-        return Column(self.array.take(pa.array(positions)))
+        return ChainColumn(self.array.take(pa.array(positions)))
 
 
-class Rows:
+class ChainRows:
     """Tuples between two links: columns, and for each tuple the number of the tuple of the chain's input that it was
     made of.
     """
@@ -68,7 +68,7 @@ class Rows:
     __slots__ = ("anchored", "columns", "count", "parents")
 
     def __init__(
-        self, columns: Sequence[Column], count: int, parents: Positions | None = None, *, anchored: bool = True
+        self, columns: Sequence[ChainColumn], count: int, parents: Positions | None = None, *, anchored: bool = True
     ) -> None:
         self.columns = columns
         self.count = count
@@ -78,26 +78,26 @@ class Rows:
         """False: nobody knows what they were made of."""
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, *, anchored: bool = True) -> Rows:
+    def of(cls, batch: pa.RecordBatch, *, anchored: bool = True) -> ChainRows:
         """Return the rows of a record batch."""
-        return cls([Column(array) for array in batch.columns], batch.num_rows, anchored=anchored)
+        return cls([ChainColumn(array) for array in batch.columns], batch.num_rows, anchored=anchored)
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return them as a record batch with these names."""
         return pa.RecordBatch.from_arrays([column.array for column in self.columns], schema=schema)
 
-    def with_columns(self, columns: Sequence[Column]) -> Rows:
+    def with_columns(self, columns: Sequence[ChainColumn]) -> ChainRows:
         """Return the same tuples with other columns."""
-        return Rows(columns, self.count, self.parents, anchored=self.anchored)
+        return ChainRows(columns, self.count, self.parents, anchored=self.anchored)
 
-    def take(self, positions: Positions) -> Rows:
+    def take(self, positions: Positions) -> ChainRows:
         """Return the tuples at these positions."""
         return self.made(positions, [column.take(positions) for column in self.columns])
 
-    def made(self, positions: Positions, columns: Sequence[Column]) -> Rows:
+    def made(self, positions: Positions, columns: Sequence[ChainColumn]) -> ChainRows:
         """Return new tuples, each made of the tuple at its position."""
         parents = positions if self.parents is None else self.parents[positions]
-        return Rows(columns, len(positions), parents, anchored=self.anchored)
+        return ChainRows(columns, len(positions), parents, anchored=self.anchored)
 
     def anchors(self) -> pa.Array | None:
         """Return the number of each tuple's input tuple; None if they are not known."""
@@ -114,15 +114,15 @@ class LinkContext:
     attempt: TransactionAttempt
 
 
-class Running(ABC):
+class RunningLink(ABC):
     """A link in one task of one attempt."""
 
     @abstractmethod
-    def take(self, rows: Rows) -> Iterator[Rows]:
-        """Take some tuples, at least one; yields what goes on at once."""
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
+        """Take some tuples, at least one; yields what continues at once."""
 
-    def end(self) -> Iterator[Rows]:
-        """Yield what goes on when all tuples have come."""
+    def end(self) -> Iterator[ChainRows]:
+        """Yield what continues when all tuples have come."""
         yield from ()
 
 
@@ -133,14 +133,14 @@ class Link(ABC):
     place: str
     """The step, for failures."""
     fields: Fields
-    """Fields of the tuples behind it."""
+    """Fields of the tuples after it."""
 
     @abstractmethod
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         """Return it running, without anything from another task or attempt."""
 
     def schema(self) -> pa.Schema:
-        """Return the Arrow schema of the tuples behind it."""
+        """Return the Arrow schema of the tuples after it."""
         return arrow_schema(self.fields)
 
 
@@ -150,23 +150,23 @@ class Project(Link):
 
     positions: tuple[int, ...]
 
-    def open(self, context: LinkContext) -> Running:
+    def open(self, context: LinkContext) -> RunningLink:
         return _Projecting(self.positions)
 
 
-class _Projecting(Running):
+class _Projecting(RunningLink):
     def __init__(self, positions: Sequence[int]) -> None:
         self._positions = positions
 
-    def take(self, rows: Rows) -> Iterator[Rows]:
+    def take(self, rows: ChainRows) -> Iterator[ChainRows]:
         yield rows.with_columns([rows.columns[at] for at in self._positions])
 
 
-def made_columns(columns: Columns, fields: Fields, lists: Sequence[list[Any]]) -> list[Column]:
+def made_columns(columns: Columns, fields: Fields, lists: Sequence[list[Any]]) -> list[ChainColumn]:
     """Return values that Python made as columns. Raises BatchDataError for one that does not fit its field."""
     batch = columns.batch(lists)
     return [
-        Column(array, field.type.kind, made)
+        ChainColumn(array, field.type.kind, made)
         for array, field, made in zip(batch.columns, fields.items, lists, strict=True)
     ]
 

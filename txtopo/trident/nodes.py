@@ -19,7 +19,7 @@ _ROOM = str(Path(__file__).parent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StreamStep:
     """Where a step stands: what errors and `explain` say of it."""
 
     stream: str
@@ -44,12 +44,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Node:
+class PlanNode:
     """One step of the plan; its tuples have `fields`."""
 
-    step: Step
+    step: StreamStep
     fields: Fields
-    parents: tuple[Node, ...] = ()
+    parents: tuple[PlanNode, ...] = ()
     turn: str | None = None
     """Name of a committer upstream of it; None: it runs in the processing phase."""
     base: str
@@ -57,7 +57,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpoutNode(Node):
+class SpoutNode(PlanNode):
     """The start of a stream."""
 
     spout: Spout
@@ -65,14 +65,14 @@ class SpoutNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinkNode(Node):
+class LinkNode(PlanNode):
     """A step that runs inside a chain."""
 
     link: Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RegroupNode(Node):
+class RegroupNode(PlanNode):
     """A repartition: how tuples reach the tasks of the next component."""
 
     grouping: str
@@ -81,12 +81,12 @@ class RegroupNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MergeNode(Node):
+class MergeNode(PlanNode):
     """Tuples of several streams with equal fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BoltNode(Node):
+class BoltNode(PlanNode):
     """A bolt of the user."""
 
     name: str
@@ -95,7 +95,7 @@ class BoltNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FrameNode(Node):
+class FrameNode(PlanNode):
     """A function over DataFrames."""
 
     function: FrameFunction
@@ -103,7 +103,7 @@ class FrameNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CommitterNode(Node):
+class CommitterNode(PlanNode):
     """What keeps a stream; its fields are those that it emits downstream, if it does."""
 
     name: str
@@ -111,14 +111,14 @@ class CommitterNode(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class HintNode(Node):
+class HintNode(PlanNode):
     """The number of tasks of the steps back to the last repartition."""
 
     tasks: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NameNode(Node):
+class NameNode(PlanNode):
     """The name of the component that runs the step before."""
 
     name: str
@@ -129,13 +129,13 @@ ANNOTATIONS = (HintNode, NameNode)
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class StreamPlan:
     """All nodes of a topology, in the order of the calls that made them."""
 
     topology: str
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[PlanNode] = field(default_factory=list)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: PlanNode) -> None:
         """Add a node; its parents are there already."""
         self.nodes.append(node)
 
@@ -151,7 +151,7 @@ class Plan:
                 raise TopologyError(f"{who}: the name {name!r} is taken by {node.step.who}")
 
 
-def name_of(node: Node) -> str | None:
+def name_of(node: PlanNode) -> str | None:
     """Return the name that the user gave to a component; None: it gets one."""
     match node:
         case SpoutNode():
@@ -161,7 +161,7 @@ def name_of(node: Node) -> str | None:
     return None
 
 
-def chain_before(node: Node) -> Iterator[Node]:
+def chain_before(node: PlanNode) -> Iterator[PlanNode]:
     """Yield a node and what stands before it, back to the last repartition, merge or component."""
     while True:
         yield node

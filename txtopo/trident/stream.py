@@ -15,7 +15,7 @@ from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
-from txtopo.trident.aggregate_links import First, by_fields
+from txtopo.trident.aggregate_links import FirstLink, by_fields
 from txtopo.trident.aggregates import AnyAggregator
 from txtopo.trident.checks import (
     Names,
@@ -39,10 +39,10 @@ from txtopo.trident.nodes import (
     HintNode,
     LinkNode,
     NameNode,
-    Node,
-    Plan,
+    PlanNode,
     RegroupNode,
-    Step,
+    StreamPlan,
+    StreamStep,
     caller,
     chain_before,
 )
@@ -60,7 +60,7 @@ class TridentStream:
     possible, TopologyTypeError for an argument of the wrong type.
     """
 
-    def __init__(self, plan: Plan, node: Node) -> None:
+    def __init__(self, plan: StreamPlan, node: PlanNode) -> None:
         """Streams are made by TridentTopology and by other streams."""
         self._plan = plan
         self._node = node
@@ -111,7 +111,7 @@ class TridentStream:
         """Keep only these fields, in this order."""
         return self._projected(self._step(f"project({', '.join(map(str, fields))})"), fields)
 
-    def _projected(self, step: Step, fields: tuple[str, ...]) -> TridentStream:
+    def _projected(self, step: StreamStep, fields: tuple[str, ...]) -> TridentStream:
         names = known(step.who, self.fields, fields)
         kept = Fields(tuple(field for name in names if (field := self.fields.get(name)) is not None))
         positions = tuple(map(self.fields.names.index, names))
@@ -143,7 +143,7 @@ class TridentStream:
         step = self._step(f"frame({label_of(function)})")
         if self._node.turn is not None:
             raise TopologyError(
-                f"{step.who}: it stands behind {self._node.turn}: what follows a state runs in the commit, in the "
+                f"{step.who}: it is downstream of {self._node.turn}: what follows a state runs in the commit, in the "
                 f"driver, without Spark; use .arrow or .map"
             )
         check_function(step.who, function, ["frame"], may_yield=False)
@@ -153,14 +153,16 @@ class TridentStream:
         )
 
     def bolt(self, name: str, bolt: TupleBolt, parallelism_hint: int | None = None) -> TridentStream:
-        """Send the tuples through a bolt, a component of this name; the stream goes on with its default stream."""
+        """Send the tuples through a bolt, a component of this name; the stream continues with its default stream."""
         step = self._step(f"bolt({name})")
         self._plan.check_new(step.who, checked_name(step.who, name))
         if not isinstance(bolt, TupleBolt):
             raise TopologyTypeError(f"{step.who}: {label_of(bolt)} is not a bolt; for a function write .map")
         outputs = parse_outputs(step.who, bolt.outputs)
         if DEFAULT_STREAM not in outputs:
-            raise TopologyError(f"{step.who}: {type(bolt).__name__} has no default stream, with which this one goes on")
+            raise TopologyError(
+                f"{step.who}: {type(bolt).__name__} has no default stream, with which this one continues"
+            )
         node = BoltNode(
             step=step,
             fields=fields_of(outputs[DEFAULT_STREAM]),
@@ -219,15 +221,15 @@ class TridentStream:
             raise TopologyTypeError(f"{step.who}: it needs a number of tasks")
         *chain, top = chain_before(self._node)
         if not any(isinstance(node, LinkNode) for node in chain):
-            what = type(top).__name__.removesuffix("Node").lower()
+            what = type(top).__name__.removesuffix("PlanNode").lower()
             raise TopologyError(
                 f"{step.who}: no step stands between it and the {what} before; the tasks of a spout are given to "
-                f"new_stream, those of a bolt to .bolt, and a hint stands behind the steps that it is for"
+                f"new_stream, those of a bolt to .bolt, and a hint follows the steps that it is for"
             )
         if any(isinstance(node, HintNode) for node in chain):
             raise TopologyError(f"{step.who}: these steps have a parallelism_hint already")
         if isinstance(top, RegroupNode) and top.grouping == "global" and found > 1:
-            raise TopologyError(f"{step.who}: behind {top.step.label}, one task gets everything")
+            raise TopologyError(f"{step.who}: after {top.step.label}, one task gets everything")
         return self._added(self._annotated(HintNode, step, tasks=found))
 
     def name(self, name: str) -> TridentStream:
@@ -270,7 +272,7 @@ class TridentStream:
         names = () if by is None else known(step.who, self.fields, by)
         if by is None and descending:
             raise TopologyError(f"{step.who}: descending needs by=, the field that it is for")
-        link = First(
+        link = FirstLink(
             place=step.place, fields=self.fields, count=n, order=by_fields(self.fields, names, descending=descending)
         )
         return self._linked(step, link)._grouped_by(step, "global", ())._linked(step, link)
@@ -299,7 +301,7 @@ class TridentStream:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _kept(self, step: Step, name: str, committer: CommitterBolt) -> CommitterNode:
+    def _kept(self, step: StreamStep, name: str, committer: CommitterBolt) -> CommitterNode:
         self._plan.check_new(step.who, checked_name(step.who, name))
         if not isinstance(committer, CommitterBolt):
             raise TopologyTypeError(f"{step.who}: {label_of(committer)} is not a committer such as CountCommitter(…)")
@@ -325,12 +327,12 @@ class TridentStream:
         else:
             check_function(step.who, function, names, may_yield=verb in FLAT)
         made = self.fields if fields is None else declared(step.who, fields)
-        behind = (
+        after = (
             self.fields if verb in KEEPS else appended(step.who, verb, self.fields, made) if verb in APPENDS else made
         )
         link = Call(
             place=step.place,
-            fields=behind,
+            fields=after,
             verb=verb,
             function=function,
             positions=tuple(map(self.fields.names.index, names)),
@@ -340,7 +342,7 @@ class TridentStream:
         )
         return self._linked(step, link)
 
-    def _linked(self, step: Step, link: Link) -> TridentStream:
+    def _linked(self, step: StreamStep, link: Link) -> TridentStream:
         return self._added(
             LinkNode(
                 step=step,
@@ -357,7 +359,7 @@ class TridentStream:
         return self._grouped_by(step, grouping, known(step.who, self.fields, fields) if grouping == "fields" else ())
 
     def _grouped_by(
-        self, step: Step, grouping: str, names: tuple[str, ...], custom: CustomStreamGrouping | None = None
+        self, step: StreamStep, grouping: str, names: tuple[str, ...], custom: CustomStreamGrouping | None = None
     ) -> TridentStream:
         return self._added(
             RegroupNode(
@@ -372,25 +374,25 @@ class TridentStream:
             )
         )
 
-    def _annotated(self, kind: type[Any], step: Step, **more: object) -> Node:
-        made: Node = kind(
+    def _annotated(self, kind: type[Any], step: StreamStep, **more: object) -> PlanNode:
+        made: PlanNode = kind(
             step=step, fields=self.fields, parents=(self._node,), turn=self._node.turn, base=self._node.base, **more
         )
         return made
 
-    def _added(self, node: Node) -> TridentStream:
+    def _added(self, node: PlanNode) -> TridentStream:
         self._plan.add(node)
         return TridentStream(self._plan, node)
 
-    def _step(self, label: str) -> Step:
+    def _step(self, label: str) -> StreamStep:
         before = self._node.step
-        return Step(stream=before.stream, number=before.number + 1, label=label, at=caller())
+        return StreamStep(stream=before.stream, number=before.number + 1, label=label, at=caller())
 
 
 class PersistedState:
     """A stream that is kept, and what its committer emits."""
 
-    def __init__(self, plan: Plan, node: CommitterNode) -> None:
+    def __init__(self, plan: StreamPlan, node: CommitterNode) -> None:
         """Made by streams."""
         self._plan = plan
         self._node = node
@@ -408,7 +410,7 @@ class PersistedState:
         return TridentStream(self._plan, self._node)
 
 
-def _check_arrow(step: Step, verb: Verb, function: ArrowFilter | ArrowFunction) -> None:
+def _check_arrow(step: StreamStep, verb: Verb, function: ArrowFilter | ArrowFunction) -> None:
     if isinstance(function, ArrowFilter) != (verb == "filter") or verb == "peek":
         what = "a filter" if isinstance(function, ArrowFilter) else "no filter"
         raise TopologyError(f"{step.who}: {type(function).__name__} is {what}")

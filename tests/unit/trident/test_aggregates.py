@@ -25,8 +25,8 @@ from txtopo.trident import (
     Min,
     PostgresMapState,
     ReducerAggregator,
-    TridentStream,
     Sum,
+    TridentStream,
     TridentTopology,
 )
 

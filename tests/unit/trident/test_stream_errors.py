@@ -96,7 +96,7 @@ def test_an_unknown_field_is_told_by_the_call_that_names_it(step: Callable[[Trid
         (lambda s: s.filter(Split()), "Split is no filter"),
         (lambda s: s.arrow(lambda batch: batch, "line string", rows="all"), "rows='all' is none of same, fewer, any"),
         (lambda s: s.parallelism_hint(4), "the tasks of a spout are given to new_stream"),
-        (lambda s: s.global_().map(str.upper).parallelism_hint(4), "behind global_, one task gets everything"),
+        (lambda s: s.global_().map(str.upper).parallelism_hint(4), "after global_, one task gets everything"),
         (lambda s: s.map(str.upper).parallelism_hint(2).parallelism_hint(3), "have a parallelism_hint already"),
         (lambda s: s.map(str.upper).parallelism_hint(0), "from 1 to"),
         (lambda s: s.name("first"), "is no step that a component runs"),

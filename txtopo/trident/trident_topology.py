@@ -12,8 +12,8 @@ from txtopo.topology.builder import TopologyBuilder, file_of
 from txtopo.topology.check_component import check_spout, check_tasks
 from txtopo.topology.components import Acking, Guarantee, Spout, Topology
 from txtopo.trident.checks import checked_name
-from txtopo.trident.compiler import Compiler
-from txtopo.trident.nodes import MergeNode, Plan, SpoutNode, Step, caller
+from txtopo.trident.compiler import StreamCompiler
+from txtopo.trident.nodes import MergeNode, SpoutNode, StreamPlan, StreamStep, caller
 from txtopo.trident.stream import TridentStream
 
 
@@ -40,7 +40,7 @@ class TridentTopology:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         TopologyBuilder(name, acking=acking, guarantee=guarantee, config=config)
-        self._plan = Plan(name)
+        self._plan = StreamPlan(name)
         self._acking = acking
         self._guarantee = guarantee
         self._config = {} if config is None else dict(config)
@@ -51,7 +51,7 @@ class TridentTopology:
 
         Raises TopologyError for an invalid or used name, TopologyTypeError if `spout` is not a spout.
         """
-        step = Step(stream=str(name), number=0, label="new_stream", at=caller())
+        step = StreamStep(stream=str(name), number=0, label="new_stream", at=caller())
         self._plan.check_new(step.who, checked_name(step.who, name))
         tasks = check_tasks(step.who, parallelism_hint)
         checked = check_spout(name, spout)
@@ -71,7 +71,9 @@ class TridentTopology:
         nodes = [stream._node for stream in streams]
         if any(stream._plan is not self._plan for stream in streams):
             raise TopologyError(f"merge at {at}: a stream of another topology")
-        step = Step(stream="+".join(dict.fromkeys(node.step.stream for node in nodes)), number=0, label="merge", at=at)
+        step = StreamStep(
+            stream="+".join(dict.fromkeys(node.step.stream for node in nodes)), number=0, label="merge", at=at
+        )
         first = nodes[0]
         for node in nodes[1:]:
             if [(one.name, one.type) for one in node.fields.items] != [
@@ -97,5 +99,5 @@ class TridentTopology:
 
         Raises TopologyError for a stream that nothing keeps, and with the first mistake in its connections.
         """
-        compiler = Compiler(self._plan, acking=self._acking, guarantee=self._guarantee, config=self._config)
+        compiler = StreamCompiler(self._plan, acking=self._acking, guarantee=self._guarantee, config=self._config)
         return compiler.build(module_file or file_of(sys._getframe(1).f_code.co_filename))
