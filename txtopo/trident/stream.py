@@ -31,6 +31,8 @@ from txtopo.trident.checks import (
 from txtopo.trident.function_links import APPENDS, FLAT, KEEPS, Batches, Call, Verb
 from txtopo.trident.functions import ArrowFilter, ArrowFunction
 from txtopo.trident.grouped import ChainedAggregate, GroupedStream, aggregated, aggregated_in_tasks, checked, grouped
+from txtopo.trident.join_links import How
+from txtopo.trident.joins import joined
 from txtopo.trident.links import Link, Project
 from txtopo.trident.nodes import (
     BoltNode,
@@ -284,6 +286,24 @@ class TridentStream:
     def max_by(self, field: str) -> TridentStream:
         """Keep the tuple with the largest value of a field, of each whole batch; ties by all other fields."""
         return self.first_n(1, by=field, descending=True)
+
+    def join(
+        self,
+        other: TridentStream,
+        *,
+        on: Names | None = None,
+        left_on: Names | None = None,
+        right_on: Names | None = None,
+        how: How = "inner",
+    ) -> TridentStream:
+        """Join tuples of one batch: tuples of different batches do not meet. The result has the keys, under the names
+        of this stream, then the other fields of both sides. NULL is equal to nothing. `how` is inner, left, right or
+        full.
+        """
+        step = self._step(f"join({how})")
+        if not isinstance(other, TridentStream):
+            raise TopologyTypeError(f"{step.who}: {other!r} is not a stream")
+        return self._added(joined(self, other, step, on, left_on, right_on, how))
 
     def apply(self, assembly: Callable[[TridentStream], TridentStream]) -> TridentStream:
         """Return what a function makes of this stream (Trident's applyAssembly)."""
