@@ -171,6 +171,8 @@ def _component(item: Mapping[str, Any]) -> Iterator[str]:
         yield f"  reads {_named(one['source'], one['stream'])}{_grouping(one)}"
     if counted := item.get("counted"):
         yield f"  counts {_place(counted)}{_together(counted['together_with'])}"
+    for step in item.get("steps", ()):
+        yield f"  runs {step}"
     for one in item["outputs"]:
         stream = "" if one["stream"] == DEFAULT_STREAM else f" on {one['stream']}"
         direct = " (direct)" if one["direct"] else ""

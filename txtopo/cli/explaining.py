@@ -159,6 +159,8 @@ def _components(topology: Topology, ackers: int) -> list[Mapping[str, Any]]:
     shown: list[Mapping[str, Any]] = [_spout(spout) for spout in topology.spouts]
     for item in (*topology.bolts, *topology.committers):
         own: Mapping[str, Any] = {"tasks": item.tasks} if tasks and not isinstance(item, BoltComponent) else {}
+        if isinstance(item, TupleBoltComponent) and (steps := item.bolt.steps()):
+            own = {**own, "steps": list(steps)}
         if isinstance(item, BoltComponent):
             own = {"unchecked": item.name in unchecked}
         ids = [] if isinstance(item, BoltComponent) else list(tasks.get(item.name, ()))

@@ -158,6 +158,10 @@ class TupleBolt(ABC):  # noqa: B024 - each kind of bolt has an `execute` of its 
         topology is built.
         """
 
+    def steps(self) -> Sequence[str]:
+        """Return what `txtopo explain` says of the work inside this bolt, a line for each step; empty by default."""
+        return ()
+
     def cleanup(self) -> None:  # noqa: B027 - most have nothing to do here
         """Called at the end of the task of an attempt; also after an error, if the process is still alive."""
 

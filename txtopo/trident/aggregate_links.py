@@ -58,6 +58,15 @@ class AggregateLink(Link):
     """True: a group may be sent in several rows, which meet again."""
     arguments: tuple[str, ...] = ()
 
+    def shown(self) -> str:
+        if self.may_split:
+            return f"{self.place}: partial values of the tuples of each task"
+        return f"{self.place}: {'partial values meet' if self.parts[0].merges else 'all tuples'} {self._where()}"
+
+    def _where(self) -> str:
+        names = [self.before.names[at] for at in self.keys]
+        return f"of a group by {', '.join(names)} in one task" if names else "of a task"
+
     def open(self, context: LinkContext) -> RunningLink:
         return _Aggregating(self, context)
 

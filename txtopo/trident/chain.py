@@ -28,6 +28,9 @@ class StepChain(ArrowBolt):
         self.outputs = [Stream(fields)]  # type: ignore[misc]
         self._fields = fields
 
+    def steps(self) -> Sequence[str]:
+        return [link.shown() for link in self.links]
+
     def prepare(self, config: Mapping[str, Any], context: TopologyContext) -> None:
         opened = LinkContext(component=context.component, attempt=context.attempt)
         self._schema = arrow_schema(self._fields)

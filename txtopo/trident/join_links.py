@@ -64,6 +64,9 @@ class JoinLink(Link):
     """Number of other fields of the left side."""
     how: How
 
+    def shown(self) -> str:
+        return f"{self.place}: equal keys in one task; one batch only, tuples of different batches do not meet"
+
     def open(self, context: LinkContext) -> RunningLink:
         return _Joining(self)
 

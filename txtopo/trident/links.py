@@ -139,6 +139,10 @@ class Link(ABC):
     def open(self, context: LinkContext) -> RunningLink:
         """Return it running, without anything from another task or attempt."""
 
+    def shown(self) -> str:
+        """Return what `txtopo explain` says of it."""
+        return self.place
+
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of the tuples after it."""
         return arrow_schema(self.fields)

@@ -86,7 +86,7 @@ class MapState(ABC):
 
     def multi_put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
         """Set values whatever was there."""
-        self.multi_update(keys, [lambda _, value=value: value for value in values])
+        self.multi_update(keys, [_setting(value) for value in values])
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove keys. A kind with txids keeps a record without value, so that a repeated attempt finds it."""
@@ -181,3 +181,7 @@ def _txid(txid: int | None) -> int:
     if txid is None:
         raise StateError("an update outside of a batch: call begin_commit first")
     return txid
+
+
+def _setting(value: Any) -> Update:
+    return lambda _: value
