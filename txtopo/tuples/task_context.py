@@ -176,7 +176,12 @@ class Arrived:
 
     def shown(self, row: int) -> str:
         """Return a row as text for people."""
-        return shown(dict(zip(self.edge.fields.names, self.batch.slice(row, 1).to_pylist()[0].values(), strict=True)))
+        try:
+            values = self.batch.slice(row, 1).to_pylist()[0].values()
+        except CAUGHT as error:
+            # The bolt may have failed because of this.
+            return f"a tuple with a value that Python cannot hold ({error})"
+        return shown(dict(zip(self.edge.fields.names, values, strict=True)))
 
 
 def shown_tuple(tup: Tuple) -> str:

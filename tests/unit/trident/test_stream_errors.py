@@ -243,6 +243,16 @@ def test_an_empty_result_of_a_function_over_batches_is_no_loss_by_accident() -> 
     assert "the function promises rows='fewer', and made 2 rows of 1" in words
 
 
+def test_a_value_that_python_cannot_hold_stops_with_step_and_words() -> None:
+    def far(batch: pa.RecordBatch) -> pa.RecordBatch:
+        days = pa.array([4_000_000] * batch.num_rows, pa.int32()).cast(pa.date32())
+        return pa.RecordBatch.from_arrays([days], names=["day"])
+
+    words = failure(lambda s: s.arrow(far, "day date", rows="same").shuffle().map(str, "text string"), ("x",))
+    assert "failed in lines_2: step 3 map(str) of stream lines" in words
+    assert "on a tuple with a value that Python cannot hold" in words
+
+
 def described(number: int) -> object:
     topology = TridentTopology("hash")
     stream = topology.new_stream("lines", texts(["a"])).filter(lambda line: len(line) > number)
