@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     from txtopo.trident.functions import ArrowFilter, ArrowFunction, FilterNull, Split
     from txtopo.trident.grouped import ChainedAggregate, GroupedStream
     from txtopo.trident.states import PostgresMapState
+    from txtopo.trident.static_states import CsvRows, PythonRows, StaticRows, StaticState
     from txtopo.trident.stream import PersistedState, TridentStream
     from txtopo.trident.trident_topology import TridentTopology
 
 _HOMES = {
+    "StaticState": "txtopo.trident.static_states",
+    "StaticRows": "txtopo.trident.static_states",
+    "PythonRows": "txtopo.trident.static_states",
+    "CsvRows": "txtopo.trident.static_states",
     "Aggregator": "txtopo.trident.aggregates",
     "ArrowFilter": "txtopo.trident.functions",
     "ArrowFunction": "txtopo.trident.functions",
@@ -48,6 +53,10 @@ _HOMES = {
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES)
 
 __all__ = [
+    "StaticState",
+    "StaticRows",
+    "PythonRows",
+    "CsvRows",
     "Aggregator",
     "ArrowFilter",
     "ArrowFunction",

@@ -11,6 +11,7 @@ from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.trident.checks import Names, known
 from txtopo.trident.join_links import How, JoinLink, SideLink, layout
 from txtopo.trident.nodes import LinkNode, MergeNode, PlanNode, RegroupNode, StreamStep
+from txtopo.trident.static_states import LookupLink, StaticState
 
 if TYPE_CHECKING:
     from txtopo.trident.stream import TridentStream
@@ -59,6 +60,44 @@ def joined(
     for node in (*sides, merged, moved):
         left._plan.add(node)
     return last
+
+
+def enriched(
+    stream: TridentStream,
+    step: StreamStep,
+    state: StaticState,
+    on: Names | None,
+    left_on: Names | None,
+    right_on: Names | None,
+    how: How,
+) -> LookupLink:
+    """Return the link that joins a stream with a static state, by the key of the state."""
+    if how not in ("inner", "left"):
+        raise TopologyError(f"{step.who}: how={how!r}: a join with a static state is inner or left")
+    if (on is None) == (left_on is None):
+        raise TopologyTypeError(f"{step.who}: a join needs on=, or left_on=")
+    names = known(step.who, stream.fields, on if left_on is None else left_on)  # type: ignore[arg-type]
+    wanted = state.keys if right_on is None else known(step.who, state.fields, right_on)
+    if wanted != state.keys or (on is not None and names != state.keys):
+        raise TopologyError(
+            f"{step.who}: the key of static state {state.name!r} is {', '.join(state.keys)}: name the fields of the "
+            f"stream with left_on="
+        )
+    keys = _keys(step, stream.fields, state.fields, names, wanted)
+    others = [field for field in state.fields.items if field.name not in wanted]
+    lefts = [field for field in stream.fields.items if field.name not in names]
+    _after(step, keys, lefts, others, how)
+    added = [replace(field, nullable=field.nullable or how == "left") for field in others]
+    return LookupLink(
+        place=step.place,
+        fields=Fields((*stream.fields.items, *added)),
+        name=state.name,
+        digest=state.table.digest,
+        keys=tuple(map(stream.fields.names.index, names)),
+        others=tuple(state.fields.names.index(field.name) for field in others),
+        is_left=how == "left",
+        table=state.table,
+    )
 
 
 def _sided(stream: TridentStream, step: StreamStep, side: int, wanted: Sequence[str | None], both: Fields) -> PlanNode:

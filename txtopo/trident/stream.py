@@ -32,7 +32,7 @@ from txtopo.trident.function_links import APPENDS, FLAT, KEEPS, Batches, Call, V
 from txtopo.trident.functions import ArrowFilter, ArrowFunction
 from txtopo.trident.grouped import ChainedAggregate, GroupedStream, aggregated, aggregated_in_tasks, checked, grouped
 from txtopo.trident.join_links import How
-from txtopo.trident.joins import joined
+from txtopo.trident.joins import enriched, joined
 from txtopo.trident.links import Link, Project
 from txtopo.trident.nodes import (
     BoltNode,
@@ -48,6 +48,7 @@ from txtopo.trident.nodes import (
     caller,
     chain_before,
 )
+from txtopo.trident.static_states import StaticState
 
 
 class TridentStream:
@@ -289,7 +290,7 @@ class TridentStream:
 
     def join(
         self,
-        other: TridentStream,
+        other: TridentStream | StaticState,
         *,
         on: Names | None = None,
         left_on: Names | None = None,
@@ -299,8 +300,13 @@ class TridentStream:
         """Join tuples of one batch: tuples of different batches do not meet. The result has the keys, under the names
         of this stream, then the other fields of both sides. NULL is equal to nothing. `how` is inner, left, right or
         full.
+
+        With a static state, each tuple is joined with the rows that have its key, in the task where it is, inner or
+        left; the fields of the state are appended.
         """
         step = self._step(f"join({how})")
+        if isinstance(other, StaticState):
+            return self._linked(step, enriched(self, step, other, on, left_on, right_on, how))
         if not isinstance(other, TridentStream):
             raise TopologyTypeError(f"{step.who}: {other!r} is not a stream")
         return self._added(joined(self, other, step, on, left_on, right_on, how))

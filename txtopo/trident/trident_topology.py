@@ -11,9 +11,10 @@ from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.builder import TopologyBuilder, file_of
 from txtopo.topology.check_component import check_spout, check_tasks
 from txtopo.topology.components import Acking, Guarantee, Spout, Topology
-from txtopo.trident.checks import checked_name
+from txtopo.trident.checks import Names, checked_name, declared, known
 from txtopo.trident.compiler import StreamCompiler
 from txtopo.trident.nodes import MergeNode, SpoutNode, StreamPlan, StreamStep, caller
+from txtopo.trident.static_states import StaticRows, StaticState, static_state
 from txtopo.trident.stream import TridentStream
 
 
@@ -58,6 +59,18 @@ class TridentTopology:
         node = SpoutNode(step=step, fields=checked.fields, base=name, spout=checked, tasks=tasks)
         self._plan.add(node)
         return TridentStream(self._plan, node)
+
+    def new_static_state(self, name: str, rows: StaticRows, *, key: Names, fields: str) -> StaticState:
+        """Return a table that does not change while a driver runs, to join streams with: it is read now, once. Its
+        content is part of the code hash, so with other content a driver is another release of the application.
+
+        Raises TopologyError if the rows cannot be read, do not fit `fields`, or are too many.
+        """
+        step = StreamStep(stream=str(name), number=0, label="new_static_state", at=caller())
+        who = f"static state {name!r} at {step.at}"
+        checked_name(who, name)
+        found = declared(who, fields)
+        return static_state(who, name, rows, known(who, found, key), found)
 
     def merge(self, *streams: TridentStream) -> TridentStream:
         """Return the tuples of all these streams of one batch; their fields must be equal, also in their types and
