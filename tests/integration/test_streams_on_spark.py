@@ -58,7 +58,7 @@ def test_a_function_over_dataframes_is_a_step(spark_session: SparkSession) -> No
 
     topology = TridentTopology("frames")
     words = topology.new_stream("lines", texts(*LINES)).flat_map(str.split, "word string")
-    longer_ones = words.frame(longer, "word string", rows="fewer").name("longer")
+    longer_ones = words.frame(longer, "word string", rows="fewer").name("long_words")
     longer_ones.map(str.upper).group_by("word").persistent_aggregate(PostgresMapState("longer"), Count(), "n bigint")
     with TopologyHarness(topology.build(), session=spark_session) as harness:
         harness.run()

@@ -42,9 +42,7 @@ class PythonRows(StaticRows):
 
 
 class CsvRows(StaticRows):
-    """Rows of a CSV file in UTF-8 with a header line. Empty values are NULL; only texts, integers, decimals and booleans
-    are read.
-    """
+    """Rows of a CSV file in UTF-8 with a header line. An empty value is NULL; values are read as Arrow reads texts."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)

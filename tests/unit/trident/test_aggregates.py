@@ -185,6 +185,14 @@ def test_random_batches_against_an_independent_count(seed: int) -> None:
         assert dict(made) == {key: totals[key] for key, _ in batch}
 
 
+def test_steps_after_an_aggregate_share_its_task() -> None:
+    def build(stream: TridentStream) -> TridentStream:
+        counted = stream.group_by("shop").aggregate(Count(), "n bigint")
+        return counted.filter(lambda shop, n: n > 1).each("n", lambda n: -n, "minus bigint").project("minus", "shop")
+
+    assert rows(build, ROWS) == [[(-2, "b"), (-3, "a")]]
+
+
 def test_one_aggregator_may_be_given_to_several_steps() -> None:
     mean = Mean("amount")
 

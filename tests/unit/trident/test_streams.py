@@ -92,6 +92,17 @@ def test_null_is_a_value_like_any_other() -> None:
     assert out(lambda s: s.flat_map(Split(), "word string"), "line string", rows) == [("x",)]
 
 
+def test_a_function_gets_values_of_the_declared_type() -> None:
+    """What one step returned is what the next one gets, with an exchange in between or without."""
+    for shuffled in (False, True):
+
+        def build(stream: TridentStream, shuffled: bool = shuffled) -> TridentStream:
+            made = stream.map(lambda a: a, "x double")
+            return (made.shuffle() if shuffled else made).map(lambda x: type(x).__name__, "kind string")
+
+        assert out(build, "a int", [(1,)]) == [("float",)]
+
+
 def test_peek_sees_every_tuple_and_changes_nothing() -> None:
     assert out(lambda s: s.peek(lambda a, b, c: None), NUMBERS, [(1, 2, 3)], [(4, 5, 6)]) == [(1, 2, 3), (4, 5, 6)]
 
