@@ -203,6 +203,21 @@ def test_one_aggregator_may_be_given_to_several_steps() -> None:
     assert rows(build, ROWS) == [[(Decimal("2.800"), Decimal("3"))]]
 
 
+def test_what_a_task_cannot_hold_is_sent_early_and_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("txtopo.trident.aggregate_links.HELD_GROUPS_MAX", 2)
+    batch = [(f"w{n % 7}", n) for n in range(30)]
+
+    def build(stream: TridentStream) -> TridentStream:
+        spread = stream.shuffle().filter(lambda word, n: True).parallelism_hint(3).shuffle()
+        return spread.group_by("word").aggregate(Count(), "times bigint")
+
+    expected = Counter(word for word, _ in batch)
+    assert rows(build, batch, fields="word string, n int") == [sorted(expected.items(), key=repr)]
+    best = [(word, n) for word, n in batch if n > 26]
+    first = rows(lambda s: s.shuffle().first_n(3, by="n", descending=True), batch, fields="word string, n int")
+    assert first == [sorted(best, key=repr)]
+
+
 def test_word_count_in_a_state() -> None:
     # TI-01 without its query.
     topology = TridentTopology("words")
