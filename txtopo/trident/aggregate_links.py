@@ -164,7 +164,7 @@ class _Aggregating(RunningLink):
 
 
 def _begun(aggregator: AnyAggregator, attempt: TransactionAttempt) -> Any:
-    """Return the state of a group without tuples, made anew."""
+    """Return a new state, of a group without tuples."""
     if isinstance(aggregator, CombinerAggregator):
         return aggregator.zero()
     if isinstance(aggregator, Aggregator):

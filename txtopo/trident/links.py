@@ -119,7 +119,7 @@ class RunningLink(ABC):
 
     @abstractmethod
     def take(self, rows: ChainRows) -> Iterator[ChainRows]:
-        """Take some tuples, at least one; yields what continues at once."""
+        """Take some tuples, at least one; yields what continues immediately."""
 
     def end(self) -> Iterator[ChainRows]:
         """Yield what continues when all tuples have come."""
