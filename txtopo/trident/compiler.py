@@ -151,7 +151,7 @@ class StreamCompiler:
                 links.insert(0, top.link)
             elif isinstance(top, HintNode):
                 tasks = top.tasks
-            else:
+            elif not isinstance(top.parents[0], FrameNode):
                 name = name or top.name
             top = top.parents[0]
         if not links and tasks is None and isinstance(top, FrameNode):
