@@ -2,9 +2,10 @@
 
     make bench-formats                # or: python -m benchmarks.formats [THOUSAND_ROWS] [--case csv,parquet]
 
-Prints rows a second and ratios, and writes build/bench_formats.json. Only ratios of one run mean anything; leave the
-machine alone meanwhile. What is measured is the processing phase: from the plan of a batch to its result rows in the
-driver, which counts rows by key and sums a column. Bare Spark does the same with its own reader, and collects.
+Prints rows a second, rows a CPU second of driver, JVM and Python workers together, and ratios of both; writes
+build/bench_formats.json. Only ratios of one run mean anything; those of CPU seconds nearly keep on a busy machine. What
+is measured is the processing phase: from the plan of a batch to its result rows in the driver, which counts rows by key
+and sums a column. Bare Spark does the same with its own reader, and collects.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
 
+from benchmarks.processes import cpu_s, running
 from txtopo import CountCommitter, FileSpout, TopologyBuilder
 from txtopo.core.values import Processed, TransactionAttempt
 from txtopo.formats import Csv, Format, Json, Parquet, Pattern, Text
@@ -37,6 +40,7 @@ ROUNDS = 5
 SHOPS = 50
 FIELDS = "shop string, pieces int, price decimal(10,2), sold timestamp"
 LOG_PATTERN = r"^(\S+) \S+ (\S+) \[([^\]]+)\] \"([^\"]*)\" (\d{3}) (\d+|-)$"
+UNITS = ("wall", "cpu")
 Totals = dict[str, tuple[int, int]]
 """Key -> number of rows, and the sum."""
 
@@ -271,31 +275,42 @@ def measured(spark: Any, folder: Path, cases: Sequence[Case], rows: int) -> list
     executors = {case.name: SparkExecutor(topology_of(case, folder), b"bench", session=spark) for case in cases}
     for executor in executors.values():
         executor.start()
-    best = {(case.name, what): float("inf") for case in cases for what in ("txtopo", "bare")}
+    best: dict[tuple[str, str, str], float] = {}
     for number in range(ROUNDS):
         for case in cases:
-            began = time.perf_counter()
-            expected = counted_bare(spark, case, folder)
-            bare = time.perf_counter() - began
             assignment = Assignment(attempt=TransactionAttempt(1, number), metadata={"files": plans[case.name]})
-            began = time.perf_counter()
-            (outcome,) = executors[case.name].process([assignment])
-            seconds = time.perf_counter() - began
+            expected, bare = timed(partial(counted_bare, spark, case, folder))
+            (outcome,), ours = timed(partial(executors[case.name].process, [assignment]))
             check(case, outcome, expected, rows)
-            best[case.name, "bare"] = min(best[case.name, "bare"], bare)
-            best[case.name, "txtopo"] = min(best[case.name, "txtopo"], seconds)
+            for what, figures in (("bare", bare), ("txtopo", ours)):
+                for unit, seconds in figures.items():
+                    best[case.name, what, unit] = min(seconds, best.get((case.name, what, unit), float("inf")))
         print(f"round {number + 1} of {ROUNDS}", file=sys.stderr)
     for executor in executors.values():
         executor.close()
     return [
         {
             "case": case.name,
-            "rows_per_s": round(rows / best[case.name, "txtopo"]),
-            "bare_rows_per_s": round(rows / best[case.name, "bare"]),
-            "ratio": round(best[case.name, "bare"] / best[case.name, "txtopo"], 3),
+            **{f"{what}_per_s": round(rows / best[case.name, what, "wall"]) for what in ("txtopo", "bare")},
+            **{f"{what}_per_cpu_s": round(rows / best[case.name, what, "cpu"]) for what in ("txtopo", "bare")},
+            **{
+                f"{unit}_ratio": round(best[case.name, "bare", unit] / best[case.name, "txtopo", unit], 3)
+                for unit in UNITS
+            },
         }
         for case in cases
     ]
+
+
+def timed(run: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
+    """Return what a function returns, and its seconds by the wall and of the CPU."""
+    driver = os.getpid()
+    began, used = time.perf_counter(), sum(cpu_s(driver, 0, 0, running()).values())
+    found = run()
+    return found, {
+        "wall": time.perf_counter() - began,
+        "cpu": sum(cpu_s(driver, 0, 0, running()).values()) - used,
+    }
 
 
 def check(case: Case, outcome: Any, expected: Totals, rows: int) -> None:
@@ -312,12 +327,18 @@ def check(case: Case, outcome: Any, expected: Totals, rows: int) -> None:
 
 def tell(found: Sequence[dict[str, Any]], rows: int) -> None:
     """Print and keep the figures."""
-    print(f"{rows / 1e6:.1f} M rows in {FILES} files, one batch; best of {ROUNDS}; million rows a second")
-    print(f"{'format':<12}{'txtopo':>9}{'bare':>9}{'ratio':>8}")
+    print(f"{rows / 1e6:.1f} M rows in {FILES} files, one batch; best of {ROUNDS}; million rows by wall and CPU second")
+    print(
+        f"{'format':<10}"
+        + "".join(f"{f'{what}, {unit}':>14}" for unit in UNITS for what in ("txtopo", "bare", "ratio"))
+    )
     for row in found:
-        print(
-            f"{row['case']:<12}{row['rows_per_s'] / 1e6:>9.2f}{row['bare_rows_per_s'] / 1e6:>9.2f}{row['ratio']:>8.2f}"
-        )
+        speeds = [
+            f"{value:>14.2f}"
+            for unit, per in zip(UNITS, ("per_s", "per_cpu_s"), strict=True)
+            for value in (row[f"txtopo_{per}"] / 1e6, row[f"bare_{per}"] / 1e6, row[f"{unit}_ratio"])
+        ]
+        print(f"{row['case']:<10}" + "".join(speeds))
     folder = Path("build")
     folder.mkdir(exist_ok=True)
     (folder / "bench_formats.json").write_text(json.dumps(found, indent=2) + "\n")

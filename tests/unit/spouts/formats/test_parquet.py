@@ -442,9 +442,9 @@ def test_memory_does_not_grow_with_a_value_that_is_stored_once_for_many_rows(
         sizes = []
         for part in spout.parts(metadata):
             for batch in spout.emit_part(metadata, part, Tally()):
-                sizes.append(batch.num_rows)
-    assert sum(sizes) == 1700
-    assert max(sizes) * 200_000 <= parquet_file.BATCH_BYTES
+                sizes.append((batch.num_rows, batch.nbytes))
+    assert sum(number for number, _ in sizes) == 1700
+    assert max(size for _, size in sizes) <= parquet_file.BATCH_BYTES
     assert pool.max_memory() < 5 * parquet_file.BATCH_BYTES
 
 
@@ -455,3 +455,96 @@ def test_rows_are_read_many_at_a_time_where_no_value_is_long(tmp_path: Path, mon
     (part,) = spout.parts(metadata)
     sizes = [batch.num_rows for batch in spout.emit_part(metadata, part, Tally())]
     assert sum(sizes) == 100_000 and max(sizes) == parquet_file.ROWS_MAX
+
+
+LONG, LONG_FIXED = 20_000, 2000
+"""Bytes of a long value."""
+FEW, MANY = pa.array([b"x" * 8], pa.binary()), pa.array([b"y" * LONG], pa.binary())
+
+
+def long_values(kind: pa.DataType, short: int, long: int) -> pa.Array:
+    """So many values of 8 bytes, and then so many long ones, all with the same text; for bytes of a fixed length, NULLs
+    and then values.
+    """
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array([None] * short + [b"z" * kind.byte_width] * long, kind)
+    return pa.concat_arrays([FEW, MANY]).cast(kind).take(pa.array([0] * short + [1] * long, pa.int32()))
+
+
+@pytest.mark.parametrize(("version", "is_inside"), [("1.0", False), ("2.0", True)])
+@pytest.mark.parametrize(
+    ("kind", "encoding"),
+    [
+        (pa.string(), "DELTA_BYTE_ARRAY"),
+        (pa.binary(), "DELTA_BYTE_ARRAY"),
+        (pa.binary(LONG_FIXED), None),
+        (pa.string(), "PLAIN"),
+        (pa.string(), "DELTA_LENGTH_BYTE_ARRAY"),
+    ],
+    ids=str,
+)
+def test_memory_does_not_grow_with_values_that_are_far_longer_than_what_is_stored(
+    kind: pa.DataType, encoding: str | None, is_inside: bool, version: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Each value has what it shares with the one before; a NULL of a fixed length takes its bytes; long values are
+    among many short ones.
+    """
+    monkeypatch.setattr(parquet_file, "BATCH_BYTES", 1_000_000)
+    monkeypatch.setattr(parquet_file, "UNEVEN_BYTES", 4_000_000)
+    values = long_values(kind, 15_000, 1500)
+    name = "a.t" if is_inside else "a"
+    options: dict[str, Any] = {} if encoding is None else {"use_dictionary": False, "column_encoding": {name: encoding}}
+    table = {"a": pa.StructArray.from_arrays([values], ["t"]) if is_inside else values}
+    options |= {"compression": "zstd", "data_page_version": version, "data_page_size": 200_000, "write_batch_size": 10}
+    path = written(tmp_path, table, **options)
+    whole = values.nbytes
+    del values, table
+    spout = FileSpout(path, "a binary", format=Parquet(paths={"a": ("a", "t")} if is_inside else {}), settled_s=0)
+    metadata = plan(spout)
+    with counted_memory() as pool:
+        (part,) = spout.parts(metadata)
+        sizes = [batch.num_rows for batch in spout.emit_part(metadata, part, Tally())]
+    assert sum(sizes) == 16_500
+    assert pool.max_memory() < 18_000_000 < 30_000_000 < whole
+
+
+def test_short_values_are_judged_many_at_a_time_whatever_their_encoding(tmp_path: Path, monkeypatch: Any) -> None:
+    """What is read in small pieces is put together again: the same rows and rejected rows."""
+    monkeypatch.setattr(parquet_file, "UNEVEN_BYTES", 200_000)
+    monkeypatch.setattr(parquet_file, "ROWS_MAX", 1500)
+    texts = pa.array([None if number % 70 == 3 else f"text {number}" for number in range(4000)])
+    times = pa.array([number * 10**9 + (number % 70 == 5) for number in range(4000)], pa.timestamp("ns"))
+    found = []
+    for encoding in ("DELTA_BYTE_ARRAY", "PLAIN"):
+        options = {"use_dictionary": False, "column_encoding": {"a": encoding}, "use_deprecated_int96_timestamps": True}
+        path = written(tmp_path, {"a": texts, "t": times}, **options)
+        spout, metadata, all_of_it = read(path, "a string not null, t timestamp, _row bigint")
+        found.append((all_of_it.rows, [(one.line, one.reason, one.raw) for one in all_of_it.rejects]))
+        (part,) = spout.parts(metadata)
+        sizes = [batch.num_rows for batch in spout.emit_part(metadata, part, Tally())]
+        assert len(sizes) == 3
+    assert found[0] == found[1]
+    assert [line for line, *_ in found[0][1]][:3] == [4, 6, 74] and len(found[0][1]) == 116
+
+
+def test_a_page_that_is_too_large_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: Any) -> None:
+    """It is one fault of a batch, with words; its numbers are those of the header, not of the footer."""
+    monkeypatch.setattr(parquet_file, "UNEVEN_BYTES", 50_000)
+    monkeypatch.setattr(parquet_file, "PAGE_BYTES_MAX", 100_000)
+    path = written(tmp_path, {"a": pa.array([1] * 50_000), "b": pa.array(range(50_000))}, use_dictionary=False)
+    spout = FileSpout(path, "b int", settled_s=0)
+    metadata = plan(spout)
+    with pytest.raises(BatchDataError, match=r"column 'b' of row group 0 has a page of \d+ bytes, .* 100000") as found:
+        emission(spout, metadata)
+    assert found.value.fault == "Parquet page too large"
+    path = written(tmp_path, {"b": pa.array(range(50_000))}, use_dictionary=False, data_page_size=50_000)
+    assert len(read(path, "b int")[2].rows) == 50_000
+
+
+def test_values_of_a_fixed_length_that_is_too_large_are_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    """One NULL of it would take so much memory."""
+    monkeypatch.setattr(footer, "FIXED_BYTES_MAX", 99)
+    path = written(tmp_path, {"a": pa.array([None], pa.binary(100)), "b": pa.array([None], pa.binary(99))})
+    with pytest.raises(BatchDataError, match="column 'a' has values of 100 bytes; the maximum is 99"):
+        plan(FileSpout(path, "a binary", settled_s=0))
+    assert read(path, "b binary")[2].rows == [(None,)]

@@ -20,6 +20,10 @@ from txtopo.spouts.formats.parquet.column_types import plain_type, why_not_given
 
 MAGIC = b"PAR1"
 ENCRYPTED = b"PARE"
+FIXED_BYTES_MAX = 64 * 1024
+"""Maximum length in bytes of the values of a column with a fixed length; a file with a larger one is refused. The
+decoder takes room for a thousand of them, whatever is stored.
+"""
 NAMES_CHARS_MAX = 400
 """Number of characters of the names of columns that an error message shows."""
 
@@ -92,6 +96,8 @@ def _column(
         at = _found([found.field(number).name for number in range(found.num_fields)], path, depth + 1)
         leaf += sum(_leaves(found.field(number).type) for number in range(at))
         found = found.field(at).type
+    if not found.num_fields and (length := int(file.schema.column(leaf).length or 0)) > FIXED_BYTES_MAX:
+        raise ValueError(f"column {_told(path)} has values of {length} bytes; the maximum is {FIXED_BYTES_MAX}")
     is_int96 = not found.num_fields and file.schema.column(leaf).physical_type == "INT96"
     why = why_not_given(field.type, found, is_int96=is_int96)
     if why is not None:

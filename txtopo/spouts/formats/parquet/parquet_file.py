@@ -18,6 +18,7 @@ from txtopo.spouts.formats.field_paths import FieldPaths
 from txtopo.spouts.formats.format import Opened
 from txtopo.spouts.formats.parquet.column_types import is_bytes, is_text, plain
 from txtopo.spouts.formats.parquet.footer import PlacedColumn, check_kind, columns_of, row_groups
+from txtopo.spouts.formats.parquet.pages import PageHeaderError, page_sizes
 
 BUFFER_BYTES = 1024 * 1024
 """Number of stored bytes of a column that are read at a time."""
@@ -26,10 +27,18 @@ DICTIONARY_BUFFER_BYTES = 64 * 1024
 ROWS_MAX = 32 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 """About as many bytes of values are read at a time, and at most ROWS_MAX rows."""
+UNEVEN_BYTES = 64 * 1024 * 1024
+"""At most about as many bytes of a column are read at a time where its values are of very different length."""
+PAGE_BYTES_MAX = 512 * 1024 * 1024
+"""Maximum size in bytes of a page that is unpacked; a larger one is refused."""
 
 
 class DamagedFileError(ValueError):
     """The bytes of a file are not the values that its footer says."""
+
+
+class LargePageError(ValueError):
+    """A page has more than PAGE_BYTES_MAX bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +86,16 @@ class ParquetFile:
         DamagedFileError if it has not as many rows as the footer says.
         """
         left = planned = self.groups[group][0]
-        at_once = self._rows_at_once(group)
+        usual = self._usual_rows(group)
+        at_once = self._rows_at_once(group, usual)
         batches = self._batches(self._file, group, self._columns, at_once)
         old = [column for column in self._columns if column.is_int96]
         # The same values once more, in a unit in which nothing is cut off, and which overflows far from today.
         exact = self._batches(self._open("ns"), group, old, at_once) if old else None
-        for batch in batches:
-            left -= batch[0].num_rows if planned else 0
-            yield self._values(*batch, next(exact, None) if exact is not None else None)
+        pieces = (self._values(*batch, next(exact, None) if exact is not None else None) for batch in batches)
+        for columns in pieces if at_once == usual else _gathered(pieces, usual):
+            left -= len(columns[0].array) if planned else 0
+            yield columns
         if left:
             raise DamagedFileError(f"row group {group} has {planned - left} rows, and {planned} by its footer")
 
@@ -110,12 +121,48 @@ class ParquetFile:
         for batch in file.reader.iter_batches(rows, [group], column_indices=leaves, use_threads=False):
             yield batch, tops
 
-    def _rows_at_once(self, group: int) -> int:
+    def _usual_rows(self, group: int) -> int:
+        """Return how many rows are read at a time if all values have about the same length."""
         found = self._file.metadata.row_group(group)
         leaves = {column.leaf for column in self._columns}
         size = sum(found.column(leaf).total_uncompressed_size for leaf in leaves)
-        rows = int(max(1, min(ROWS_MAX, found.num_rows, BATCH_BYTES * found.num_rows // max(1, size))))
-        return max(1, min(rows, BATCH_BYTES // max(1, self._repeated_bytes(group, rows))))
+        return int(max(1, min(ROWS_MAX, found.num_rows, BATCH_BYTES * found.num_rows // max(1, size))))
+
+    def _rows_at_once(self, group: int, usual: int) -> int:
+        """Return how many rows are read at a time: fewer where so many may be far larger than what is stored."""
+        fixed = sum({column.leaf: self._fixed_bytes(column.leaf) for column in self._columns}.values())
+        rows = max(1, min(usual, BATCH_BYTES // max(1, fixed)))
+        rows = max(1, min(rows, BATCH_BYTES // max(1, self._repeated_bytes(group, rows))))
+        return max(1, min(rows, UNEVEN_BYTES // max(1, self._uneven_bytes(group))))
+
+    def _fixed_bytes(self, leaf: int) -> int:
+        """Return how many bytes every value of a column takes in memory, NULL too; 0 where that is no more than a few.
+
+        A file of 1 MB may have a value of 1 MB in every one of a million rows.
+        """
+        column = self._file.schema.column(leaf)
+        return max(0, int(column.length)) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0
+
+    def _uneven_bytes(self, group: int) -> int:
+        """Return how many bytes the values of one row may have in the page where they are longest. 0 for columns whose
+        values are as long as the bytes that are stored, and are not many. Raises LargePageError, DamagedFileError.
+        """
+        found, longest = self._file.metadata.row_group(group), 0
+        for leaf in sorted({column.leaf for column in self._columns}):
+            chunk = found.column(leaf)
+            is_shared = "DELTA_BYTE_ARRAY" in chunk.encodings
+            if found.num_rows and (is_shared or chunk.total_uncompressed_size > UNEVEN_BYTES):
+                try:
+                    sizes = page_sizes(self._stored.read, chunk)
+                except PageHeaderError as error:
+                    raise DamagedFileError(f"column {chunk.path_in_schema!r} of row group {group}: {error}") from error
+                if sizes.largest > PAGE_BYTES_MAX:
+                    raise LargePageError(
+                        f"column {chunk.path_in_schema!r} of row group {group} has a page of {sizes.largest} bytes, "
+                        f"which is unpacked as a whole; the maximum is {PAGE_BYTES_MAX}: write smaller pages"
+                    )
+                longest += sizes.largest if is_shared else sizes.densest
+        return longest
 
     def _repeated_bytes(self, group: int, rows: int) -> int:
         """Return how many bytes the values of one row may have that are stored once for many rows: the longest ones in
@@ -157,6 +204,34 @@ class ParquetFile:
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
+
+
+def _gathered(pieces: Iterator[list[Values]], rows: int) -> Iterator[list[Values]]:
+    """Yield the same rows in pieces of at most `rows` and about BATCH_BYTES: to judge a piece costs more than to read
+    it.
+    """
+    held: list[list[Values]] = []
+    number = size = 0
+    for columns in pieces:
+        more = sum(one.array.nbytes for one in columns)
+        if held and (number + len(columns[0].array) > rows or size + more > BATCH_BYTES):
+            yield _joined(held)
+            held, number, size = [], 0, 0
+        held.append(columns)
+        number, size = number + len(columns[0].array), size + more
+    if held:
+        yield _joined(held)
+
+
+def _joined(pieces: Sequence[list[Values]]) -> list[Values]:
+    """Return consecutive pieces as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    found = []
+    for column in zip(*pieces, strict=True):
+        cuts = [one.is_cut for one in column if one.is_cut is not None]
+        found.append(Values(pa.concat_arrays([one.array for one in column]), pa.concat_arrays(cuts) if cuts else None))
+    return found
 
 
 def _inside(array: pa.Array, column: PlacedColumn) -> pa.Array:

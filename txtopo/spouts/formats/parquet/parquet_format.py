@@ -95,7 +95,7 @@ class Parquet(Format):
         """Yield the rows of a section, some at a time. Raises BatchDataError for a file that cannot be read to its end,
         or is divided in another way than planned; OSError if its bytes cannot be read.
         """
-        from txtopo.spouts.formats.parquet.parquet_file import parquet_file
+        from txtopo.spouts.formats.parquet.parquet_file import LargePageError, parquet_file
         from txtopo.spouts.formats.parquet.rows import JudgedRows
 
         planned = [[int(rows), int(size)] for rows, size in file["groups"]]
@@ -110,8 +110,9 @@ class Parquet(Format):
                         yield rows
                         first += rows.number
         except ValueError as error:
+            fault = "Parquet page too large" if isinstance(error, LargePageError) else "damaged Parquet file"
             raise BatchDataError(
-                f"{opened.path}: {error}", component=COMPONENT, position=opened.path, fault="damaged Parquet file"
+                f"{opened.path}: {error}", component=COMPONENT, position=opened.path, fault=fault
             ) from error
 
     def warm_up(self) -> None:
