@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from txtopo.running import run
     from txtopo.spouts.file_spout import FileSpout
     from txtopo.spouts.kafka_spout import KafkaSpout
+    from txtopo.spouts.sql_table_spout import SqlTableSpout
     from txtopo.spouts.table_spout import TableSpout
     from txtopo.spouts.tail_spout import TailSpout
     from txtopo.topology.builder import TopologyBuilder
@@ -107,6 +108,7 @@ _HOMES = {
     "RunSettings": "txtopo.run_settings",
     "Spec": "txtopo.topology.specs",
     "StoreUnavailable": "txtopo.errors",
+    "SqlTableSpout": "txtopo.spouts.sql_table_spout",
     "TableSpout": "txtopo.spouts.table_spout",
     "TailSpout": "txtopo.spouts.tail_spout",
     "Topology": "txtopo.topology.components",
@@ -150,6 +152,7 @@ __all__ = [
     "RunSettings",
     "Spec",
     "StoreUnavailable",
+    "SqlTableSpout",
     "TableSpout",
     "TailSpout",
     "Topology",

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -28,16 +29,16 @@ from tests.kit.tables import (
     rows_of,
     run,
 )
-from txtopo import CountCommitter, TopologyBuilder
+from txtopo import CountCommitter, SqlTableSpout, TopologyBuilder
 from txtopo.audit.readers.kafka_reader import NoRangeError
+from txtopo.audit.readers.sql_table_reader import SqlTableReader
 from txtopo.audit.readers.table_reader import TableReader
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError
 from txtopo.local.processes import wait_until
-from txtopo.spouts import table_spout
 from txtopo.spouts.partitioned import NOTHING
-from txtopo.spouts.table import table_coordinator
+from txtopo.spouts.table import pieced_spout, table_coordinator
 from txtopo.spouts.table.table_coordinator import TableCoordinator
 from txtopo.topology.components import Tally
 
@@ -178,7 +179,7 @@ def test_no_row_of_many_writers_is_lost_or_comes_twice(shop: str) -> None:
 
 def test_a_large_transaction_is_cut_by_the_key_and_read_in_pieces(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one transaction have one id; batches and pieces end at a key, and tile."""
-    monkeypatch.setattr(table_spout, "PIECE_ROWS", 30)
+    monkeypatch.setattr(pieced_spout, "PIECE_ROWS", 30)
     run(shop, "insert into orders (shop, price) select 's', n from generate_series(1, 250) n")
     spout = orders(max_rows=100)
     coordinator = coordinator_of(spout)
@@ -377,6 +378,36 @@ def test_values_are_those_of_the_table_or_the_row_is_rejected(
     assert (code, report["findings"], report["verdict"]) == (0, [], "MATCH")
 
 
+def test_a_table_is_read_through_sqlalchemy_by_its_key(shop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what the user says of open transactions: one that is open for less loses nothing. Values are exact."""
+    run(
+        shop,
+        "create table t (id bigint primary key, price numeric(10,2), at timestamptz, day date, raw bytea, ok boolean, "
+        "ratio float8, name text); alter database " + shop.rsplit("/", 1)[1] + " set timezone = 'Asia/Tokyo'",
+    )
+    monkeypatch.setenv("SHOP_URL", shop.replace("postgresql://", "postgresql+psycopg2://"))
+    fields = "id bigint, price decimal(10,2), at timestamp, day date, raw binary, ok boolean, ratio double, name string"
+    spout, now = SqlTableSpout("public.t", fields, settled_s=60, url_env="SHOP_URL"), [0.0]
+    half = spout.open_coordinator(replace(context_of([]), monotonic=lambda: now[0]))
+    with opened(shop) as late, late.cursor() as cursor:
+        cursor.execute(
+            "insert into t values (1, 1.10, '2026-02-03 04:05:06.7+02', '2026-02-03', '\\x00ff', true, 0.1, 'ä')"
+        )
+        run(shop, "insert into t (id) values (2)")
+        assert not half.is_ready()
+        late.commit()
+    now[0] = 60.0
+    batch = planned(half)
+    moment = datetime(2026, 2, 3, 2, 5, 6, 700000, UTC)
+    expected = [(1, Decimal("1.10"), moment, date(2026, 2, 3), b"\x00\xff", True, 0.1, "ä"), (2, *[None] * 7)]
+    assert rows_of(spout, batch) == expected
+    reader = SqlTableReader(batch["format"], parse_fields(batch["schema"]))
+    assert [tuple(read.values) for read in reader.read("public.t", range_of(batch))] == expected
+    run(shop, "update t set at = 'infinity' where id = 2")
+    with pytest.raises(BatchDataError, match=r"the client of the database cannot read a value|rows were changed"):
+        rows_of(spout, batch)
+
+
 def test_the_audit_reads_the_rows_again(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
     """MATCH while they are as they were; MISMATCH for a changed, added or wrongly counted one; UNVERIFIED for a deleted
     one, and where the database is not known.
@@ -427,7 +458,9 @@ def test_the_example_of_the_page_counts(audited: Audited, monkeypatch: pytest.Mo
     page = (DOCS / "tables.md").read_text(encoding="utf-8")
     made = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert blocks == [(FOLDER / "shop_orders.py").read_text(encoding="utf-8")]
+    assert blocks[0] == (FOLDER / "shop_orders.py").read_text(encoding="utf-8")
+    for other in blocks[1:]:
+        exec(other, {})
     run(audited.dsn, "create schema shop; create table shop.orders (id bigint primary key, shop text, price numeric)")
     run(audited.dsn, made[0])
     run(audited.dsn, "insert into shop.orders values (1, 'a', 1.10), (2, 'b', 2.25), (3, 'a', 0.05)")

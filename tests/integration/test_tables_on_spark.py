@@ -15,7 +15,7 @@ from txtopo import CountCommitter, TopologyBuilder
 from txtopo.app import drive
 from txtopo.config import load_settings
 from txtopo.local.processes import wait_until
-from txtopo.spouts import table_spout
+from txtopo.spouts.table import pieced_spout
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Topology
 
@@ -42,7 +42,7 @@ def test_rows_are_read_by_spark_tasks_and_the_password_is_nowhere(
     spark_session: Any, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In pieces and waves; each host finds the connection string in its own environment."""
-    monkeypatch.setattr(table_spout, "PIECE_ROWS", 2)
+    monkeypatch.setattr(pieced_spout, "PIECE_ROWS", 2)
     dsn = database.replace("//postgres@", f"//postgres:{SECRET}@")
     monkeypatch.setenv(VARIABLE, dsn)
     monkeypatch.setitem(spark_session.sparkContext.environment, VARIABLE, dsn)

@@ -12,7 +12,7 @@ import psycopg2
 from txtopo.core.plan import Metadata
 from txtopo.local.processes import wait_until
 from txtopo.spouts.table_spout import TableSpout
-from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
+from txtopo.topology.components import Spout, SpoutContext, SpoutCoordinator, Tally
 
 VARIABLE = "ORDERS_DSN"
 ORDERS = (
@@ -74,7 +74,7 @@ def planned(coordinator: SpoutCoordinator, previous: Metadata | None = None, txi
     return coordinator.initialize_transaction(txid, previous)
 
 
-def rows_of(spout: TableSpout, metadata: Metadata, tally: Tally | None = None) -> list[tuple[Any, ...]]:
+def rows_of(spout: Spout, metadata: Metadata, tally: Tally | None = None) -> list[tuple[Any, ...]]:
     """The rows of all parts of a batch."""
     found: list[tuple[Any, ...]] = []
     for part in spout.parts(metadata):

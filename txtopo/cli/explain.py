@@ -222,7 +222,8 @@ def _grouping(one: Mapping[str, Any]) -> str:
 
 def _guarantee(pair: Mapping[str, Any]) -> str:
     why = f"{pair['spout_kind']} spout" + (", effects outside" if pair["effects"] == "outside" else "")
-    return f"{pair['spout']} -> {pair['committer']}: {pair['guarantee']} ({why})"
+    provided = "" if pair["assumes"] is None else f", if {pair['assumes']}"
+    return f"{pair['spout']} -> {pair['committer']}: {pair['guarantee']} ({why}){provided}"
 
 
 def _tables(item: Mapping[str, Any]) -> Iterator[str]:

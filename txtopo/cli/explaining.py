@@ -98,6 +98,7 @@ def explained(topology: Topology, settings: Settings, waves: WavesExplained) -> 
                 "guarantee": given(spout.spout.kind, committer.bolt.effects),
                 "spout_kind": spout.spout.kind,
                 "effects": committer.bolt.effects,
+                "assumes": spout.spout.assumes,
             }
             for committer in topology.committers
             for spout in spouts_upstream(topology, committer)

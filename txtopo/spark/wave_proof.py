@@ -5,6 +5,7 @@ from __future__ import annotations
 from txtopo.spouts.file_spout import FileSpout
 from txtopo.spouts.formats.known_formats import is_own
 from txtopo.spouts.kafka_spout import KafkaSpout
+from txtopo.spouts.sql_table_spout import SqlTableSpout
 from txtopo.spouts.table_spout import TableSpout
 from txtopo.spouts.tail_spout import TailSpout
 from txtopo.spouts.text_spout import TextSpout
@@ -39,6 +40,7 @@ def is_apart_by_construction(topology: Topology, *, foreign: str | None = None) 
 
 
 def _is_known(spout: Spout) -> bool:
-    if type(spout) in (KafkaSpout, TableSpout):  # Values are read by their layout, so always by txtopo's code.
+    # Values are read by their layout, so always by txtopo's code.
+    if type(spout) in (KafkaSpout, SqlTableSpout, TableSpout):
         return True
     return isinstance(spout, FileSpout | TailSpout) and type(spout) in _SPOUTS and is_own(spout.format)

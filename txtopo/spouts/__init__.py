@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         PartitionedEmitter,
         PartitionedTransactionalSpout,
     )
+    from txtopo.spouts.sql_table_spout import SqlTableSpout
     from txtopo.spouts.table_spout import TableSpout
     from txtopo.spouts.tail_spout import TailSpout
     from txtopo.spouts.text_spout import TextSpout
@@ -46,6 +47,7 @@ _HOMES = {
     "Spout": "txtopo.topology.components",
     "SpoutContext": "txtopo.topology.components",
     "SpoutOutputCollector": "txtopo.spouts.acked_spout",
+    "SqlTableSpout": "txtopo.spouts.sql_table_spout",
     "TableSpout": "txtopo.spouts.table_spout",
     "TailSpout": "txtopo.spouts.tail_spout",
     "TextSpout": "txtopo.spouts.text_spout",
@@ -71,6 +73,7 @@ __all__ = [
     "Spout",
     "SpoutContext",
     "SpoutOutputCollector",
+    "SqlTableSpout",
     "TableSpout",
     "TailSpout",
     "TextSpout",

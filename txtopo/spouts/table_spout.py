@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from txtopo.core.fields import Fields, parse_fields
 from txtopo.core.limits import REJECTED_MAX, TABLE_BYTES_PER_BATCH, TABLE_ROWS_PER_BATCH
-from txtopo.core.plan import Metadata
 from txtopo.errors import TopologyError
 from txtopo.spouts.partitioned import NamedCoordinator
-from txtopo.spouts.range_spout import Block, RangeSpout, unknown_layout
+from txtopo.spouts.table import pieced_spout
 from txtopo.spouts.table.database import TableDatabase, database_of
+from txtopo.spouts.table.pieced_spout import (
+    PiecedSpout,
+    check_word,
+    checked_count,
+    checked_number,
+    checked_table,
+)
 from txtopo.spouts.table.row_ranges import settled_by
 from txtopo.topology.components import SpoutContext
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 KIND = "table"
 """The kind of the layout in plans."""
-PIECE_ROWS = 50_000
-PIECE_BYTES = 16 * 1024 * 1024
-"""A task reads at most this many rows, and this many bytes and one row more; it has them in memory."""
+_NAME = "TableSpout"
 
 
-class TableSpout(RangeSpout):
+class TableSpout(PiecedSpout):
     """Reads the rows of a Postgres table to which rows are added, each once, as soon as no older transaction is open.
 
     >>> TableSpout("shop.orders", "id bigint, price decimal(10,2)").fields.names
@@ -30,7 +37,6 @@ class TableSpout(RangeSpout):
     """
 
     described_as = "table"
-    unit = "row"
 
     def __init__(
         self,
@@ -63,24 +69,18 @@ class TableSpout(RangeSpout):
 
         Raises TopologyError for an invalid value.
         """
-        if not isinstance(table, str) or not 0 < len(table) <= 200 or not table.isprintable():
-            raise TopologyError(f"TableSpout: {table!r} is no name of a table")
-        self.table: str = table
+        self.table: str = checked_table(_NAME, table)
         self.fields: Fields = parse_fields(fields)
         self.settled: str = str(settled_by(settled))
         self.key: tuple[str, ...] | None = _key(key)
         self.database: TableDatabase = database_of(dsn_env, service)
-        if start not in ("earliest", "latest"):
-            raise TopologyError(f"TableSpout: start {start!r} is neither 'earliest' nor 'latest'")
+        check_word(_NAME, "start", start, "earliest", "latest")
         self.start = start
-        self.max_rows: int = _count("max_rows", max_rows)
-        self.max_bytes: int = _count("max_bytes", max_bytes)
-        if on_other_server not in ("halt", "continue"):
-            raise TopologyError(f"TableSpout: on_other_server {on_other_server!r} is neither 'halt' nor 'continue'")
+        self.max_rows: int = checked_count(_NAME, "max_rows", max_rows)
+        self.max_bytes: int = checked_count(_NAME, "max_bytes", max_bytes)
+        check_word(_NAME, "on_other_server", on_other_server, "halt", "continue")
         self.on_other_server = on_other_server
-        if isinstance(rejected_max, bool) or not isinstance(rejected_max, int | float) or not 0 <= rejected_max <= 1:
-            raise TopologyError(f"TableSpout: rejected_max {rejected_max!r} is not a share from 0 to 1")
-        self.rejected_max: float = float(rejected_max)
+        self.rejected_max: float = checked_number(_NAME, "rejected_max", rejected_max, 1, "a share from 0 to 1")
 
     def get_coordinator(self, config: Mapping[str, Any], context: SpoutContext) -> NamedCoordinator:
         """Return the coordinator half."""
@@ -96,38 +96,20 @@ class TableSpout(RangeSpout):
             on_other_server=self.on_other_server,
             rows_max=self.max_rows,
             bytes_max=self.max_bytes,
-            piece_rows=PIECE_ROWS,
-            piece_bytes=PIECE_BYTES,
+            piece_rows=pieced_spout.PIECE_ROWS,
+            piece_bytes=pieced_spout.PIECE_BYTES,
         )
         return TableCoordinator(cuts, once=context.once, monotonic=context.monotonic, say=context.say)
-
-    def parts(self, metadata: Metadata) -> Sequence[Mapping[str, Any]]:
-        """Return one part for each piece of a range; a batch without rows has one part, which emits nothing."""
-        found = [
-            {"partition": at, "piece": piece}
-            for at, entry in enumerate(metadata["partitions"])
-            if "range" in entry
-            for piece in range(len(entry["range"]["parts"]))
-        ]
-        return found or [{"partition": None}]
 
     def layout(self) -> Mapping[str, Any]:
         return {"kind": KIND, "database": self.database.stored}
 
-    def blocks(self, metadata: Metadata, part: Mapping[str, Any], name: str, planned: Any) -> Iterator[Block]:
-        """Yield the rows of a piece. Raises BatchDataError if they are not as planned."""
+    def read_piece(
+        self, name: str, planned: Mapping[str, Any], piece: int, fields: Fields
+    ) -> tuple[pa.Table, Mapping[int, str]]:
         from txtopo.spouts.table.table_reading import read_piece
-        from txtopo.spouts.table.table_rows import row_blocks
 
-        if set(metadata["format"]) != {"kind", "database"}:
-            raise unknown_layout(metadata["format"])
-        fields, piece = parse_fields(metadata["schema"]), part["piece"]
-        before = sum(one["rows"] for one in planned["parts"][:piece])
-        found = read_piece(self.database, name, planned, piece, fields.names)
-        yield from row_blocks(name, fields, planned["key"], found, before)
-
-    def bytes_of(self, partition: Any, metadata: Any) -> int:
-        return sum(int(part["bytes"]) for part in metadata["parts"])
+        return read_piece(self.database, name, planned, piece, fields.names), {}
 
     def warm_up(self) -> None:
         import txtopo.spouts.table.table_reading
@@ -156,9 +138,3 @@ def _key(key: object) -> tuple[str, ...] | None:
     if not found or not all(isinstance(name, str) and name for name in found) or len(set(found)) < len(found):
         raise TopologyError(f"TableSpout: key {key!r} is neither a column nor a list of different columns")
     return found
-
-
-def _count(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise TopologyError(f"TableSpout: {name} {value!r} is not a whole number of 1 or more")
-    return value

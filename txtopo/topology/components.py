@@ -189,6 +189,8 @@ class Spout(ABC):
     """Share of a batch's records that may be rejected (0 to 1); a higher share fails the batch."""
     kind: SpoutKind = "transactional"
     """What it promises about the content of a batch; checked against the committers when the topology is built."""
+    assumes: str | None = None
+    """What must be true of its source for that promise, which it cannot know; None: nothing."""
     emits_frame: bool = False
     """True: `frame` returns the batch as a DataFrame, and `emit_part` is not used."""
     parts_max: int | None = None

@@ -13,6 +13,7 @@ from txtopo.audit.readers.kafka_reader import KafkaReader, RangeReader
 from txtopo.audit.readers.parquet_reader import ParquetReader
 from txtopo.audit.readers.pattern_reader import PatternReader
 from txtopo.audit.readers.reader import HashedFile, NotAsPlannedError, Read, Reader
+from txtopo.audit.readers.sql_table_reader import SqlTableReader
 from txtopo.audit.readers.table_reader import TableReader
 from txtopo.audit.readers.text_reader import TextReader
 from txtopo.audit.readers.text_values import cell_of
@@ -23,7 +24,7 @@ READERS: Mapping[str, type[Reader]] = {
     one.kind: one for one in (CsvReader, JsonReader, ParquetReader, PatternReader, TextReader)
 }
 """Kind of a layout -> its reader."""
-RANGE_READERS: Mapping[str, type[RangeReader]] = {one.kind: one for one in (KafkaReader, TableReader)}
+RANGE_READERS: Mapping[str, type[RangeReader]] = {one.kind: one for one in (KafkaReader, SqlTableReader, TableReader)}
 """The same for sources with named partitions."""
 _OF_THE_SPOUT = ("kind", "part_bytes", "file_fields", "partitions")
 _FILE, _MODIFIED = "_file", "_modified"

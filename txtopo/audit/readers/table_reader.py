@@ -49,7 +49,7 @@ class TableReader(RangeReader):
 
     def read(self, name: str, planned: Mapping[str, Any]) -> Iterator[Read]:
         """Yield the rows of a range. Raises NoRangeError, and OtherRangeError at its end."""
-        found = _FoundRows()
+        found = FoundRows()
         try:
             with closing(self._connected()) as connection:
                 columns = [*dict.fromkeys([*planned["key"], *(field.name for field in self._fields)])]
@@ -79,14 +79,14 @@ class TableReader(RangeReader):
         for field, cell in zip(self._fields, self._cells, strict=True):
             text = texts[field.name]
             try:
-                values.append(_value(field, cell, text))
+                values.append(value_of(field, cell, text))
             except (ValueError, OverflowError) as error:
-                return _TableRead(number, (), str(error), raw, doubtful)
+                return TableRead(number, (), str(error), raw, doubtful)
             doubtful = doubtful or (text is not None and is_doubtful(field, text.encode()))
-        return _TableRead(number, values, None, raw, doubtful)
+        return TableRead(number, values, None, raw, doubtful)
 
 
-class _TableRead(Read):
+class TableRead(Read):
     """A row whose JSON is made only when it is asked for."""
 
     __slots__ = ("_doubtful", "_raw_of")
@@ -111,7 +111,7 @@ class _TableRead(Read):
 
 
 @dataclass(slots=True)
-class _FoundRows:
+class FoundRows:
     """What was read of a range."""
 
     rows: int = 0
@@ -138,7 +138,8 @@ class _FoundRows:
             raise OtherRangeError(f"rows of table {name} were changed after they were planned")
 
 
-def _value(field: Field, cell: Cell, text: str | None) -> Any:
+def value_of(field: Field, cell: Cell, text: str | None) -> Any:
+    """Return the value of a text. Raises ValueError or OverflowError for one that is none."""
     if text is None:
         if not field.nullable:
             raise ValueError(f"column {field.name} is NULL")

@@ -43,7 +43,7 @@ def read_piece(
         try:
             cursor.copy_expert(cursor.mogrify(statement, values).decode(), sink)
         except _TooMuchError:
-            raise _changed(name, at, piece, "more") from None
+            raise changed(name, at, piece, "more") from None
     return _checked(name, at, piece, _as_table(bytes(sink.data), len(asking.columns) + 1), asking)
 
 
@@ -66,7 +66,7 @@ def _checked(name: str, at: int, piece: Mapping[str, Any], found: pa.Table, aski
     hashes = found.column(len(asking.columns)).cast(pa.string()).cast(pa.int64())
     total = _sum(hashes)
     if (found.num_rows, f"{total:016x}") != (piece["rows"], piece["sum"]):
-        raise _changed(name, at, piece, f"{found.num_rows:,} with sum {total:016x}")
+        raise changed(name, at, piece, f"{found.num_rows:,} with sum {total:016x}")
     return found.select(range(len(asking.columns))).rename_columns(list(asking.columns))
 
 
@@ -77,7 +77,8 @@ def _sum(hashes: pa.ChunkedArray) -> int:
     return ((both[0] << 32) + both[1]) % SUM_MODULUS
 
 
-def _changed(name: str, at: int, piece: Mapping[str, Any], found: str) -> BatchDataError:
+def changed(name: str, at: int, piece: Mapping[str, Any], found: str) -> BatchDataError:
+    """Return the error for a piece whose rows are not the planned ones."""
     return BatchDataError(
         f"{name}: rows were changed, deleted or added after they were planned: part {at} was planned with "
         f"{piece['rows']:,} rows with sum {piece['sum']}, found {found}",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -16,14 +17,20 @@ from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
 from txtopo.spouts.range_spout import Block
 
 BLOCK_ROWS = 10_000
+_NONE: Mapping[int, str] = MappingProxyType({})
 
 
-def row_blocks(name: str, fields: Fields, key: Sequence[str], found: pa.Table, before: int) -> Iterator[Block]:
-    """Yield the rows of a piece, before which a batch has `before` others. `found` has their texts, key first."""
+def row_blocks(
+    name: str, fields: Fields, key: Sequence[str], found: pa.Table, before: int, odd: Mapping[int, str] = _NONE
+) -> Iterator[Block]:
+    """Yield the rows of a piece, before which a batch has `before` others. `found` has their texts, key first; `odd`
+    has by place the reason why a row is no row of the fields, whatever its texts are.
+    """
     rows = TableRows(name, fields, key)
     for start in range(0, found.num_rows, BLOCK_ROWS):
         block = found.slice(start, BLOCK_ROWS)
-        emitted, kept = rows.emit(block, before + start)
+        wrong = {at - start: reason for at, reason in odd.items() if start <= at < start + BLOCK_ROWS}
+        emitted, kept = rows.emit(block, before + start, wrong)
         yield Block(emitted=emitted, record=partial(_record, rows, block, kept, before + start))
 
 
@@ -39,17 +46,22 @@ class TableRows:
         self._fields = fields
         self._key = key
 
-    def emit(self, block: pa.Table, before: int) -> tuple[Emitted, list[int]]:
+    def emit(self, block: pa.Table, before: int, odd: Mapping[int, str] = _NONE) -> tuple[Emitted, list[int]]:
         """Return rows and rejects of a block, and the places in the block of the rows. `before` is the number of rows
-        of the batch before it.
+        of the batch before it; rows at the places of `odd` are rejected with its reasons.
         """
-        columns = [self._column(block, field.name, field.type.kind) for field in self._fields.items]
+        plain = [at for at in range(block.num_rows) if at not in odd] if odd else range(block.num_rows)
+        within = block.take(pa.array(plain, pa.int64())) if odd else block
+        columns = [self._column(within, field.name, field.type.kind) for field in self._fields.items]
         batch = whole_batch(self._fields, columns)
-        if batch is not None:
-            return Emitted(batch=batch), list(range(block.num_rows))
-        batch, refused = sifted_batch(self._fields, columns)
-        rejects = [self._reject(block, at, before, reason) for at, reason in refused.items()]
-        return Emitted(batch=batch, rejects=rejects), [at for at in range(block.num_rows) if at not in refused]
+        refused: Mapping[int, str] = {}
+        if batch is None:
+            batch, refused = sifted_batch(self._fields, columns)
+        if not refused and not odd:
+            return Emitted(batch=batch), list(plain)
+        reasons = {**odd, **{plain[at]: reason for at, reason in refused.items()}}
+        rejects = [self._reject(block, at, before, reasons[at]) for at in sorted(reasons)]
+        return Emitted(batch=batch, rejects=rejects), [at for at in range(block.num_rows) if at not in reasons]
 
     def raw(self, block: pa.Table, at: int) -> bytes:
         """Return a row as JSON: each value as text, NULL as null."""
@@ -79,7 +91,7 @@ class TableRows:
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         if kind != "binary":
             return column
-        # `bytea` is the text \x and two digits a byte.
+        # Bytes are the text \x and two digits a byte.
         return pa.array(
             [None if text is None else bytes.fromhex(text[2:].decode()) for text in column.to_pylist()], pa.binary()
         )
