@@ -65,8 +65,8 @@ class SqlTableSpout(PiecedSpout):
         The URL of the database is in the environment variable `url_env` (TXTOPO_TABLE_URL) of each host; nothing of
         its password is in a plan. With `start="latest"` the first batch begins after what has settled when it is
         planned. A batch has at most `max_rows` rows, and at most `max_bytes` bytes or one row. If the database is
-        another one than in the last plan, or its last rows are gone, the topology halts, unless `on_other_table` says
-        that new rows have higher keys. A batch fails if more than the share `rejected_max` (0 to 1) of its rows is
+        another one than in the last plan, or its last rows were deleted, the topology halts, unless `on_other_table`
+        says that new rows have higher keys. A batch fails if more than the share `rejected_max` (0 to 1) of its rows is
         rejected.
 
         Raises TopologyError for an invalid value.

@@ -141,7 +141,7 @@ class SqlTableCoordinator:
         return self._range(table, planned["from"], planned["to"], pieces)
 
     def close(self) -> None:
-        """Each question has a connection of its own, so nothing is open."""
+        """Each question opens a connection and closes it, so nothing is open."""
 
     def _settle(self, now: float) -> None:
         """Remember what can be seen now, and move the horizon to what could be seen `settled_s` ago."""

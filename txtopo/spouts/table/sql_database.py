@@ -29,7 +29,7 @@ _TIME_LIMITS: Mapping[str, Mapping[str, Any]] = {
     "mysqldb": {"connect_timeout": 10, "read_timeout": 300},
     "pysqlite": {"timeout": 60},
 }
-"""Arguments of clients, by their name in SQLAlchemy, with which nothing waits without end; the URL may set others."""
+"""Arguments of clients, by their name in SQLAlchemy, with which nothing waits for ever; the URL may set others."""
 _OF_THE_TABLE = re.compile(r"no such (table|column)|syntax error")
 """SQLite says these as if it could not be reached."""
 
@@ -64,7 +64,7 @@ class SqlDatabase:
 
     @contextmanager
     def connected(self, what: str) -> Iterator[Connection]:
-        """Yield a connection of its own. Raises ConfigurationError, and what `said_by_database` returns."""
+        """Yield a new connection. Raises ConfigurationError, and what `said_by_database` returns."""
         from sqlalchemy import create_engine
         from sqlalchemy.exc import DBAPIError
         from sqlalchemy.pool import NullPool

@@ -81,7 +81,7 @@ def rows_between(
 
 
 def _read(found: Iterable[Sequence[Any]], table: str) -> Iterator[Sequence[Any]]:
-    """Yield what the client reads. Raises BatchDataError for a value that it cannot, such as a time without end."""
+    """Yield what the client reads. Raises BatchDataError for a value that it cannot, such as an infinite time."""
     try:
         yield from found
     except (ValueError, OverflowError) as error:
