@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,9 +25,10 @@ from txtopo.config import load_settings
 from txtopo.core.fields import parse_fields
 from txtopo.core.plan import Metadata
 from txtopo.errors import BatchDataError, ConfigurationError, TopologyError
-from txtopo.spouts.table import pieced_spout, sql_database, sql_table
+from txtopo.spouts.table import pieced_spout, sql_database
 from txtopo.spouts.table.sql_database import SqlDatabase, identity_of, said_by_database
 from txtopo.spouts.table.sql_rows import spelled
+from txtopo.spouts.table.sql_table import SqlTable
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import SpoutContext, SpoutCoordinator, Tally
 
@@ -54,14 +56,16 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(database: Path, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     """Run one statement."""
-    with closing(sqlite3.connect(database)) as connection, connection:
-        return connection.execute(statement, values).fetchall()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("pragma synchronous = off")
+        with connection:
+            return connection.execute(statement, values).fetchall()
 
 
 def add(database: Path, *numbers: int) -> None:
     """Add orders with these numbers."""
     for number in numbers:
-        run(database, "insert into orders (id, shop, pieces) values (?, 's' || ? % 2, ?)", number, number, number)
+        run(database, "insert into orders (id, shop, pieces) values (?, 's' || (? % 2), ?)", number, number, number)
 
 
 def orders(**settings: Any) -> SqlTableSpout:
@@ -296,12 +300,12 @@ def test_another_table_or_database_halts(shop: Path, tmp_path: Path, monkeypatch
         ("create table t (id integer unique)", {"key": "id"}, "key 'id' may be NULL"),
         ("create table t (id integer)", {"key": "number"}, "there is no column 'number', which is the key"),
         ("create table t (at integer primary key autoincrement)", {}, "there is no column 'id'; it has at"),
-        ("create view t as select 1 as id", {}, "its primary key has 0 columns"),
+        ("create view t as select id from orders", {}, "it is a view"),
         ("select 1", {}, "t: there is no such table"),
         (
             "create table t (id integer primary key autoincrement, price numeric)",
             {"fields": "price decimal(10,2)"},
-            "column 'price' has numeric, declared decimal",
+            "column 'price' has NUMERIC, declared decimal",
         ),
         (
             "create table t (id integer primary key autoincrement, price real)",
@@ -340,6 +344,9 @@ VALUES: tuple[tuple[str, str, object, object], ...] = (
     ("text", "string", 'a "quoted",\n\\.\r ä line', 'a "quoted",\n\\.\r ä line'),
     ("text", "string", "", ""),
     ("text", "string", b"bytes", None),
+    ("text", "string", "a\0b", None),
+    ("real", "double", float("inf"), float("inf")),
+    ("integer", "decimal(30,0)", 2**63 - 1, Decimal(2**63 - 1)),
     ("text", "string", None, None),
 )
 
@@ -448,13 +455,16 @@ def test_a_url_is_never_in_what_is_stored_or_said(monkeypatch: pytest.MonkeyPatc
     spout = orders()
     assert identity_of(make_url(url)) == "postgresql://127.0.0.1:1/shop"
     kept: list[Any] = [pickle.dumps(spout), spout.describe(), spout._planned_settings(), refused.value]
-    with pytest.raises(TimeoutError, match="does not answer") as away:
+    with pytest.raises(TimeoutError, match="cannot be reached") as away:
         half_of(spout).is_ready()
     kept.append(away.value)
     for wrong, words in (
         (f"{SECRET}", "is no URL"),
         (f"nope://ann:{SECRET}@h/d", "SQLAlchemy has no client for"),
-        (f"sqlite://?{SECRET}=1", "in memory"),
+        (f"sqlite://?{SECRET}=1", "no file by its whole path"),
+        (f"sqlite:///{SECRET}.db", "no file by its whole path"),
+        (f"postgresql+psycopg2://ann@127.0.0.1:1/d?password={SECRET}&x=1", "settings that the client does not know"),
+        (f"postgresql+asyncpg://ann:{SECRET}@127.0.0.1:1/d", "for asyncio only"),
         (f"mysql+pymysql://ann:{SECRET}@127.0.0.1:1/d", "the client of mysql is not installed: pymysql"),
     ):
         monkeypatch.setenv(VARIABLE, wrong)
@@ -483,8 +493,7 @@ def test_what_the_database_says_is_sorted_by_who_is_at_fault(shop: Path) -> None
     batch = planned(half)
     with closing(sqlite3.connect(shop)) as holder:
         holder.execute("begin exclusive")
-        (limits,) = [sql_database._TIME_LIMITS["pysqlite"]]
-        assert limits == {"timeout": 60}
+        assert sql_database._TIME_LIMITS["pysqlite"] == {"timeout": 60}
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(sql_database._TIME_LIMITS, "pysqlite", {"timeout": 0})
             with pytest.raises(TimeoutError, match="locked"):
@@ -494,8 +503,71 @@ def test_what_the_database_says_is_sorted_by_who_is_at_fault(shop: Path) -> None
         rows_of(spout, batch)
     with pytest.raises(NoRangeError, match=r"cannot be read .no such column"):
         audited(batch)
-    assert said_by_database.__doc__ and sql_table.SqlTable("main", "t", "id").shown == "main.t"
+    run(shop, "alter table orders add column pieces int")
+    run(shop, "update orders set shop = cast(x'ff' as text)")
+    with pytest.raises(BatchDataError, match="Could not decode to UTF-8"):
+        half_of(orders(), previous=None).is_ready()
+    assert SqlTable("main", "t", "id").shown == "main.t"
     assert SqlDatabase().url_env == "TXTOPO_TABLE_URL"
+
+
+class Said(Exception):
+    """What a client says: its words, and a name or number of the error."""
+
+    def __init__(self, *args: Any, **names: str) -> None:
+        super().__init__(*args)
+        vars(self).update(names)
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        (Said("x", sqlite_errorname="SQLITE_BUSY_SNAPSHOT"), True),
+        (Said("x", sqlite_errorname="SQLITE_ERROR"), False),
+        (Said("x", pgcode="57014"), True),
+        (Said("x", sqlstate="40001"), True),
+        (Said("x", pgcode="42703"), False),
+        (Said(1205, "Lock wait timeout exceeded"), True),
+        (Said(1054, "Unknown column"), False),
+        (Said(10400, "no such number"), False),
+        (Said("40 columns"), False),
+        (Said(), False),
+    ],
+)
+def test_what_is_not_known_to_pass_is_not_waited_for(said: Said, passes: bool) -> None:
+    """Clients put both into one class of errors. The password is in no word of it."""
+    url = make_url(f"mysql+pymysql://ann:{SECRET}@h/d")
+    for gone in (False, True):
+        said.args = (*said.args[:1], SECRET)
+        found = said_by_database(SimpleNamespace(orig=said, connection_invalidated=gone), "t", url)
+        assert isinstance(found, TimeoutError if passes or gone else BatchDataError)
+        assert SECRET not in str(found)
+
+
+def test_a_key_that_stands_twice_is_not_cut(shop: Path) -> None:
+    """Of its rows one would be before a cut, the other in no batch."""
+    run(shop, "create table t (id integer primary key autoincrement, number integer not null)")
+    run(shop, "create unique index u on t (number)")
+    run(shop, "insert into t (number) values (1), (2), (3)")
+    spout = orders(table="t", fields="id bigint", key="number")
+    half = half_of(spout)
+    batch = planned(half)
+    run(shop, "drop index u")
+    run(shop, "update t set number = 2 where number = 1")
+    with pytest.raises(BatchDataError, match="key 2 stands in two rows"):
+        rows_of(spout, batch)
+    run(shop, "insert into t (number) values (4), (4)")
+    with pytest.raises(BatchDataError, match="key 4 stands in two rows"):
+        half.is_ready()
+
+
+def test_a_table_under_another_name_is_not_read_from_its_beginning(shop: Path) -> None:
+    """It may be the same table, whose rows are counted."""
+    add(shop, 1)
+    first = planned(half_of(orders()))
+    for other in (orders(table="main.orders"), orders(table="main.orders", on_other_table="continue")):
+        with pytest.raises(BatchDataError, match="planned of table orders: write its name as before"):
+            half_of(other, previous=first).is_ready()
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ class SqlTableReader(RangeReader):
             where += f"/{url.database or ''}"
             if where != planned["server"]:
                 raise NoRangeError(f"table {name} was read in {planned['server']}, and {self._variable} names {where}")
-            if url.get_backend_name() == "sqlite" and "uri" not in url.query and not Path(url.database or "").exists():
+            if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
                 raise NoRangeError(f"table {name} cannot be read (there is no such database)")
             return create_engine(url, poolclass=NullPool, hide_parameters=True)
         except (ArgumentError, NoSuchModuleError, ImportError, ValueError):

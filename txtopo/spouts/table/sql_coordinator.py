@@ -113,6 +113,14 @@ class SqlTableCoordinator:
             self._table = None
             raise
         self._highest = None if highest is None else whole_number(table.shown, table.key, highest)
+        other = next((name for name, last in known.items() if name != table.shown and last is not None), None)
+        if other is not None:
+            raise _halting(
+                f"{table.shown}: batches were planned of table {other}: write its name as before; to read another "
+                f"table from its beginning, give the spout another name",
+                table.shown,
+                "other table",
+            )
         # The moment after the answer: what was seen was seen before it.
         self._settle(self._monotonic())
         return [table.shown]

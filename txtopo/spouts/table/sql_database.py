@@ -30,8 +30,11 @@ _TIME_LIMITS: Mapping[str, Mapping[str, Any]] = {
     "pysqlite": {"timeout": 60},
 }
 """Arguments of clients, by their name in SQLAlchemy, with which nothing waits for ever; the URL may set others."""
-_OF_THE_TABLE = re.compile(r"no such (table|column)|syntax error")
-"""SQLite says these as if it could not be reached."""
+_PASSING = re.compile(
+    r"(SQLITE_)(BUSY|CANTOPEN|FULL|INTERRUPT|IOERR|LOCKED|NOMEM|PROTOCOL)|(08|40|53|55P03|57)|"
+    r"(1040|1053|1205|1213|2002|2003|2006|2013|3024)$"
+)
+"""How an error that can pass is named: by SQLite, by the SQLSTATE of Postgres, by the number of MySQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +56,33 @@ class SqlDatabase:
             )
         try:
             url = make_url(text)
-            url.get_dialect()
-        except (ArgumentError, ValueError):
-            raise ConfigurationError(f"{self.url_env} is no URL of a database") from None
+            is_async = url.get_dialect().is_async
         except NoSuchModuleError:
             raise ConfigurationError(f"{self.url_env} names a database that SQLAlchemy has no client for") from None
-        if url.get_backend_name() == "sqlite" and (not url.database or url.database == ":memory:"):
-            raise ConfigurationError(f"{self.url_env} names a database in memory, which each process has for itself")
+        except (ArgumentError, ValueError):
+            raise ConfigurationError(f"{self.url_env} is no URL of a database") from None
+        except ImportError as error:
+            raise ConfigurationError(f"the client of {url.get_backend_name()} is not installed: {error.name}") from None
+        if is_async:
+            raise ConfigurationError(f"{self.url_env} names client {url.get_driver_name()}, which is for asyncio only")
+        if url.get_backend_name() == "sqlite" and not Path(url.database or "").is_absolute():
+            raise ConfigurationError(
+                f"{self.url_env} names no file by its whole path: write sqlite:////folder/name.db, with four slashes; "
+                f"a database in memory, or below the current folder, is another one in each process"
+            )
         return url
 
     @contextmanager
     def connected(self, what: str) -> Iterator[Connection]:
-        """Yield a new connection. Raises ConfigurationError, and what `said_by_database` returns."""
+        """Yield a new connection. Raises ConfigurationError, OSError if the database cannot be reached, and what
+        `said_by_database` returns.
+        """
         from sqlalchemy import create_engine
-        from sqlalchemy.exc import DBAPIError
+        from sqlalchemy.exc import DBAPIError, ProgrammingError
         from sqlalchemy.pool import NullPool
 
         url = self.url()
-        if url.get_backend_name() == "sqlite" and "uri" not in url.query and not Path(str(url.database)).exists():
+        if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
             # SQLite would make an empty one.
             raise FileNotFoundError(errno.ENOENT, "there is no such database", str(url.database))
         limits = {
@@ -81,12 +93,17 @@ class SqlDatabase:
         except ImportError as error:
             raise ConfigurationError(f"the client of {url.get_backend_name()} is not installed: {error.name}") from None
         try:
-            with engine.connect() as connection:
+            connection = engine.connect()
+        except (ProgrammingError, TypeError, ValueError):  # Their words may have a part of the URL.
+            raise ConfigurationError(f"{self.url_env} has settings that the client does not know") from None
+        except DBAPIError as error:
+            words = _words_of(error, url)
+            raise TimeoutError(errno.ETIMEDOUT, f"the database cannot be reached: {words}", self.url_env) from None
+        try:
+            with connection:
                 yield connection
         except DBAPIError as error:
-            raise said_by_database(error, what) from None
-        finally:
-            engine.dispose()
+            raise said_by_database(error, what, url) from None
 
 
 def database_of(url_env: str | None) -> SqlDatabase:
@@ -110,16 +127,23 @@ def identity_of(url: URL) -> str:
     return f"{url.get_backend_name()}://{host}/{url.database or ''}"
 
 
-def said_by_database(error: Any, what: str) -> Exception:
-    """Return the exception to raise for an error of the client or the server while it reads `what`: what can pass is an
-    OSError, all else is about the table.
+def said_by_database(error: Any, what: str, url: URL) -> Exception:
+    """Return the exception to raise for an error of the client or the server while it reads `what`: what is known to
+    pass is an OSError, all else is about the table, and is not waited for without an end.
     """
-    from sqlalchemy.exc import InterfaceError, InternalError, OperationalError
-
-    words = f"{error.orig}".strip().partition("\n")[0][:300] or type(error.orig).__name__
-    passing = isinstance(error, OperationalError | InterfaceError | InternalError) or error.connection_invalidated
-    if passing and not _OF_THE_TABLE.search(words):
+    words, orig = _words_of(error, url), error.orig
+    names = [getattr(orig, name, None) for name in ("sqlite_errorname", "sqlstate", "pgcode")]
+    names += [str(number) for number in getattr(orig, "args", ())[:1] if isinstance(number, int)]
+    if error.connection_invalidated or any(name and _PASSING.match(name) for name in names):
         return TimeoutError(errno.ETIMEDOUT, f"the database does not answer: {words}", what)
     return BatchDataError(
         f"{what}: the database says: {words}", component=COMPONENT, position=what, fault="error of the database"
     )
+
+
+def _words_of(error: Any, url: URL) -> str:
+    """Return the first line of what a client says, without the password."""
+    words = f"{error.orig}".strip().partition("\n")[0][:300] or type(error.orig).__name__
+    for secret in (url.password, url.query.get("password")):
+        words = words.replace(str(secret), "***") if secret else words
+    return words

@@ -55,7 +55,7 @@ def rows_between(
     connection: Connection, table: SqlTable, fields: Fields, after: int | None, to: int, limit: int | None = None
 ) -> Iterator[FoundRow]:
     """Yield the rows after one key up to another, at most `limit`, in the order of their keys. Raises BatchDataError
-    for a key that is no whole number.
+    for a key that is no whole number, or stands twice.
     """
     from sqlalchemy import column, select
     from sqlalchemy import table as named
@@ -67,17 +67,23 @@ def rows_between(
     asked = select(*(source.c[name] for name in names)).where(*between(key, after, to)).order_by(key).limit(limit)
     kinds = [field.type.kind if (field := fields.get(name)) is not None else "bigint" for name in names]
     streamed = connection.execution_options(stream_results=True, max_row_buffer=BUFFERED_ROWS)
+    last: int | None = None
     with streamed.execute(asked) as found:
         for values in _read(found, table.shown):
+            at = whole_number(table.shown, table.key, values[0])
+            if last is not None and at <= last:
+                raise _not_growing(table, at)
+            last = at
             texts, odd = [], None
             for name, kind, value in zip(names, kinds, values, strict=True):
                 text = spelled(kind, value)
                 if text is None and value is not None:
-                    text = f"{type(value).__name__} {_plain(value)!r}"
+                    value = _plain(value)
+                    text = f"{type(value).__name__} {value!r}"
                     odd = odd or f"column {name!r} has {text:.100}, which is no {kind}"
                 texts.append(text)
             body = json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
-            yield FoundRow(whole_number(table.shown, table.key, values[0]), texts, odd, body)
+            yield FoundRow(at, texts, odd, body)
 
 
 def _read(found: Iterable[Sequence[Any]], table: str) -> Iterator[Sequence[Any]]:
@@ -91,6 +97,15 @@ def _read(found: Iterable[Sequence[Any]], table: str) -> Iterator[Sequence[Any]]
             position=table,
             fault="value that the client cannot read",
         ) from None
+
+
+def _not_growing(table: SqlTable, at: int) -> BatchDataError:
+    return BatchDataError(
+        f"{table.shown}: key {at} stands in two rows, of which one may be in no batch: make {table.key} unique again",
+        component=COMPONENT,
+        position=table.shown,
+        fault="key is not unique",
+    )
 
 
 def between(key: ColumnElement[Any], after: int | None, to: int) -> list[ColumnElement[bool]]:

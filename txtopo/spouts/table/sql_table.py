@@ -53,6 +53,8 @@ def look_up(connection: Connection, table: str, fields: Fields, key: str | None)
 
     schema, _, name = table.rpartition(".")
     inspector = inspect(connection)
+    if name in inspector.get_view_names(schema or None):
+        raise refused(table, "it is a view, whose rows may come in another order than their keys: name a table")
     try:
         columns = {column["name"]: column for column in inspector.get_columns(name, schema or None)}
         primary = inspector.get_pk_constraint(name, schema or None)["constrained_columns"]
