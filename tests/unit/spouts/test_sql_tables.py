@@ -554,10 +554,10 @@ def test_a_key_that_stands_twice_is_not_cut(shop: Path) -> None:
     batch = planned(half)
     run(shop, "drop index u")
     run(shop, "update t set number = 2 where number = 1")
-    with pytest.raises(BatchDataError, match="key 2 stands in two rows"):
+    with pytest.raises(BatchDataError, match="key 2 is in two rows"):
         rows_of(spout, batch)
     run(shop, "insert into t (number) values (4), (4)")
-    with pytest.raises(BatchDataError, match="key 4 stands in two rows"):
+    with pytest.raises(BatchDataError, match="key 4 is in two rows"):
         half.is_ready()
 
 

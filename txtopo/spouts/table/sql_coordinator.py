@@ -229,7 +229,7 @@ class SqlTableCoordinator:
         words = (
             f"{table.shown}: {found - whole.rows:,} rows with keys up to {whole.to} came after their range was "
             f"planned, later than settled_s={self._cuts.settled_s:g} says, and are in no batch: txtopo audit names the "
-            f"batches, txtopo recompute counts them"
+            f"batches, txtopo replay --recompute counts them"
         )
         if self._cuts.on_late == "halt":
             self._counted.clear()

@@ -101,7 +101,7 @@ def _read(found: Iterable[Sequence[Any]], table: str) -> Iterator[Sequence[Any]]
 
 def _not_growing(table: SqlTable, at: int) -> BatchDataError:
     return BatchDataError(
-        f"{table.shown}: key {at} stands in two rows, of which one may be in no batch: make {table.key} unique again",
+        f"{table.shown}: key {at} is in two rows, of which one may be in no batch: make {table.key} unique again",
         component=COMPONENT,
         position=table.shown,
         fault="key is not unique",
