@@ -39,7 +39,9 @@ def txtopo_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "txtopo.cli", *arguments]
 
 
-def run_txtopo(*arguments: str, cwd: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run_txtopo(
+    *arguments: str, cwd: Path, environment: dict[str, str], limit_s: float = DEADLINE_S
+) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     return subprocess.run(
         txtopo_command(*arguments),
@@ -48,7 +50,7 @@ def run_txtopo(*arguments: str, cwd: Path, environment: dict[str, str]) -> subpr
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=limit_s,
         check=False,
     )
 

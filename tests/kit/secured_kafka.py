@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
+    ResourcePatternType,
+    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -28,6 +36,10 @@ sasl.enabled.mechanisms=SCRAM-SHA-512
 listener.name.secured.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
 ssl.keystore.type=PEM
 ssl.keystore.location={keystore}
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
+super.users=User:ANONYMOUS
+log.cleaner.backoff.ms=200
 """
 
 
@@ -52,6 +64,19 @@ class SecuredKafka(LocalKafka):
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         asked = [UserScramCredentialUpsertion(USER, info, password.encode())]
         admin.alter_user_scram_credentials(asked)[USER].result(30)
+
+    @contextmanager
+    def only_for_others(self, kind: ResourceType, name: str) -> Iterator[None]:
+        """While it is open, `USER` has no right on a topic or group: others have one."""
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        one = (kind, name, ResourcePatternType.LITERAL, "User:other", "*")
+        given = AclBinding(*one, AclOperation.READ, AclPermissionType.ALLOW)
+        admin.create_acls([given])[given].result(30)
+        try:
+            yield
+        finally:
+            asked = AclBindingFilter(*one, AclOperation.ANY, AclPermissionType.ANY)
+            admin.delete_acls([asked])[asked].result(30)
 
     def properties(self, password: str, authority: Path | None = None) -> str:
         """Return the lines of a properties file of a client."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GROUP = re.compile(r"[!-~]{1,255}")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 KIND = "kafka"
 """The kind of the layout in plans."""
 WAIT_S_MAX = 3600.0
@@ -118,7 +119,7 @@ class KafkaSpout(RangeSpout):
             topics=self.topics,
             pattern=self.pattern,
             settings=self.settings,
-            start=self.start,
+            start=_millis(self.start) if isinstance(self.start, datetime.datetime) else self.start,
             isolation=self.isolation,
             records_max=self.max_records,
             wait_s_max=self.max_wait_s,
@@ -135,7 +136,7 @@ class KafkaSpout(RangeSpout):
     def blocks(self, metadata: Metadata, part: Mapping[str, Any], name: str, planned: Any) -> Iterator[Block]:
         """Yield the messages of a range. Raises BatchDataError if they are not all there."""
         from txtopo.spouts.kafka.messages import MessageRows
-        from txtopo.spouts.kafka.reading import read_range
+        from txtopo.spouts.kafka.reading import Asked, read_range
 
         layout = metadata["format"]
         try:
@@ -144,7 +145,8 @@ class KafkaSpout(RangeSpout):
             rows = MessageRows(name, parse_fields(metadata["schema"]), layout["value"], layout.get("key"))
         except (KeyError, TypeError, ValueError) as error:
             raise unknown_layout(layout) from error
-        for messages in read_range(self.settings, name, planned, layout["isolation"], self.max_bytes):
+        asked = Asked(isolation=layout["isolation"], bytes_max=self.max_bytes, may_be_compacted=self.kind == "opaque")
+        for messages in read_range(self.settings, name, planned, asked):
             emitted, kept = rows.emit(messages)
             yield Block(emitted=emitted, record=partial(_record, kept))
 
@@ -212,6 +214,10 @@ def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datet
         case datetime.datetime():
             if start.tzinfo is None:
                 raise TopologyError(f"KafkaSpout: start {start!r} has no time zone")
+            if start < _EPOCH:
+                raise TopologyError(
+                    f"KafkaSpout: start {start!r} is before 1970, where Kafka has no time: say 'earliest'"
+                )
             return start
         case Mapping():
             wrong = [pair for pair in start.items() if not all(type(one) is int and one >= 0 for one in pair)]
@@ -221,6 +227,11 @@ def _start(start: Any, kind: str, topics: Sequence[str]) -> str | datetime.datet
     raise TopologyError(
         f"KafkaSpout: start {start!r} is none of 'earliest', 'latest', a time with its zone, {{partition: offset}}"
     )
+
+
+def _millis(start: datetime.datetime) -> int:
+    """Return the first millisecond since 1970 that is not before a time."""
+    return -((_EPOCH - start) // datetime.timedelta(milliseconds=1))
 
 
 def _number(name: str, value: Any, largest: float) -> float:

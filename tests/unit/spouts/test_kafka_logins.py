@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from txtopo.errors import BatchDataError
 from txtopo.spouts.kafka import reading
 from txtopo.spouts.kafka.broker_errors import Heard
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.topics import Topics
 
 REFUSED, SSL = KafkaError._AUTHENTICATION, KafkaError._SSL
-DOWN, BROKEN = KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT
+DOWN, BROKEN, TOO_LARGE = KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._BAD_MSG
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,36 @@ def test_a_task_that_hears_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> 
     lent: Any = SimpleNamespace(is_kept=False, heard=heard)
     with pytest.raises(PermissionError, match="Kafka refuses: certificate"):
         range_._check_silence(lent, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "silent_s"), [(BROKEN, reading.KEPT_STALLED_S + 1), (TOO_LARGE, reading.KEPT_STALLED_S - 1)]
+)
+def test_a_client_that_hears_nothing_is_given_time(code: int, silent_s: float) -> None:
+    """A broken connection comes back."""
+    assert silence(code, silent_s) is None
+
+
+def test_a_message_that_is_too_large_is_named_long_before_brokers_count_as_silent() -> None:
+    """The client says it for each answer that it does not take, and goes on asking."""
+    found = silence(TOO_LARGE, reading.KEPT_STALLED_S + 1)
+    assert isinstance(found, BatchDataError)
+    assert "receive.message.max.bytes" in str(found)
+
+
+def silence(code: int, silent_s: float) -> Exception | None:
+    """What a task raises that has heard this, and then nothing."""
+    planned = {"topic_id": "a", "start": 0, "end": 5}
+    range_ = reading.RangeReading(ClientSettings(servers="127.0.0.1:1"), "t/0", planned, "read_committed")
+    heard = Heard()
+    for one in (code, DOWN):
+        heard.note(KafkaError(one, "said"))
+    lent: Any = SimpleNamespace(is_kept=False, heard=heard)
+    try:
+        range_._check_silence(lent, silent_s)
+    except (BatchDataError, OSError) as error:
+        return error
+    return None
 
 
 def test_a_client_lives_until_its_commit_is_answered() -> None:

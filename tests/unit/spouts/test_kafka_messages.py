@@ -44,6 +44,8 @@ class Fake:
         return self.body
 
     def headers(self) -> Any:
+        if isinstance(self.pairs, Exception):
+            raise self.pairs
         return self.pairs
 
     def timestamp(self) -> tuple[int, int]:
@@ -100,10 +102,12 @@ def test_each_kind_of_poison_is_a_rejected_row_of_its_own() -> None:
         Fake(16, b'{\n"id": 5\n}', None, time=(0, -1)),
         Fake(17, b"", b"e"),
         Fake(18, b'{"id": 6, "id": 7}', b"f"),
+        Fake(19, b'{"id": 8}', b"g", time=(1, -1)),
+        Fake(20, b'{"id": 9}', b"h", time=(1, -2)),
     )
 
-    assert [(row[0], row[1], row[2]) for row in rows] == [(1, "a", 10), (5, None, 16)]
-    assert rows[1][3] is None
+    assert [row[:3] for row in rows] == [(1, "a", 10), (5, None, 16), (8, "g", 19), (9, "h", 20)]
+    assert [row[3] and row[3].year for row in rows] == [1970, None, None, 1969]  # -1 is no time, of any kind.
     assert list(refused) == [11, 12, 13, 14, 17, 18]
     assert refused[11] == "the message has no value (a tombstone)"
     assert "_key" in refused[12]
@@ -129,6 +133,17 @@ def test_headers_are_json_in_their_order() -> None:
     assert json.loads(text) == [["a", "1"], ["a", None], ["b", {"base64": "/w=="}]]
     ((none,),), _ = emitted("_headers string", JSON, Fake(0, None))
     assert json.loads(none) == []
+    broken = SystemError("returned a result with an exception set")  # As the client does for a name that is no UTF-8.
+    rows, refused = emitted(
+        "_headers string, _timestamp timestamp",
+        JSON,
+        Fake(0, pairs=[("a", b"1")]),
+        Fake(1, pairs=broken),
+        Fake(2, pairs=broken, time=(1, 2**62)),
+        Fake(3, pairs=[("b", b"")]),
+    )
+    assert [json.loads(row[0]) for row in rows] == [[["a", "1"]], [["b", ""]]]
+    assert refused == {1: "the name of a header is no UTF-8", 2: "the timestamp is in none of the years 1 to 9999"}
 
 
 @given(

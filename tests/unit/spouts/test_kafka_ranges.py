@@ -134,6 +134,7 @@ def test_a_wrong_properties_file_is_named_without_its_values(content: str | None
         (lambda: KafkaSpout("a", FIELDS, start="now"), "start 'now' is none of"),  # type: ignore[arg-type]
         (lambda: KafkaSpout("a", FIELDS, start=datetime.datetime(2026, 1, 1)), "has no time zone"),
         (lambda: KafkaSpout("a", FIELDS, start={0: -1}), "is not {partition: offset}"),
+        (lambda: KafkaSpout("a", FIELDS, start=datetime.datetime(1969, 12, 31, tzinfo=datetime.UTC)), "is before 1970"),
         (lambda: KafkaSpout(["a", "b"], FIELDS, start={0: 1}), "of one topic"),
         (lambda: KafkaSpout("a", FIELDS, start="latest", kind="opaque"), "would move whenever"),
         (lambda: KafkaSpout("a", FIELDS, kind="odd"), "kind 'odd' is neither"),  # type: ignore[arg-type]
@@ -164,7 +165,7 @@ def test_a_batch_that_is_not_full_waits_but_never_one_of_a_run_with_an_end() -> 
     class Brokers:
         end = 3
 
-        def ids(self, topics: object) -> dict[str, tuple[str, int]]:
+        def ids(self, topics: object, optional: object) -> dict[str, tuple[str, int]]:
             return {"t": ("a", 1)}
 
         def compacted(self, topics: object) -> list[str]:
@@ -223,7 +224,7 @@ def test_topics_by_a_pattern_come_and_do_not_go_silently() -> None:
         def names(self, pattern: str) -> list[str]:
             return [name for name in self.there if re.fullmatch(pattern, name)]
 
-        def ids(self, topics: list[str]) -> dict[str, tuple[str, int]]:
+        def ids(self, topics: list[str], optional: object) -> dict[str, tuple[str, int]]:
             asked.append(topics)
             gone = [name for name in topics if name not in self.there]
             if gone:
@@ -269,7 +270,7 @@ def test_what_waits_is_what_no_committed_batch_has() -> None:
     from txtopo.spouts.kafka.kafka_coordinator import KafkaCoordinator, KafkaCuts
 
     class Brokers:
-        def ids(self, topics: object) -> dict[str, tuple[str, int]]:
+        def ids(self, topics: object, optional: object) -> dict[str, tuple[str, int]]:
             return {"t": ("a", 2)}
 
         def compacted(self, topics: object) -> list[str]:

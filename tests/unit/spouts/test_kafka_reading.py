@@ -18,6 +18,7 @@ from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.consumers import KEPT_MAX, KEPT_S, KeptConsumers
 
 SETTINGS = ClientSettings(servers="127.0.0.1:1")
+ASKED = reading.Asked(isolation="read_committed")
 EOF = KafkaError._PARTITION_EOF
 
 
@@ -29,6 +30,7 @@ class Fake:
     code: int | None = None
     number: int = 0
     body: bytes = b"v"
+    name: bytes | None = None
 
     def topic(self) -> str:
         return "t"
@@ -41,6 +43,9 @@ class Fake:
 
     def value(self) -> bytes:
         return self.body
+
+    def key(self) -> bytes | None:
+        return self.name
 
     def error(self) -> KafkaError | None:
         return None if self.code is None else KafkaError(self.code)
@@ -103,14 +108,17 @@ def fakes(monkeypatch: pytest.MonkeyPatch, log: Sequence[int], end: int) -> list
 
     monkeypatch.setattr(consumers, "Consumer", make)
     monkeypatch.setattr(reading, "_check_topic", lambda *_: None)
+    monkeypatch.setattr(reading, "_check_compacted", lambda *_: None)
     monkeypatch.setattr(reading, "KEPT", KeptConsumers())
     return found
 
 
-def read(start: int, end: int, **limits: int) -> list[int]:
+def read(start: int, end: int, **limits: Any) -> list[int]:
     planned = {"topic_id": "id", "start": start, "end": end}
-    blocks = reading.read_range(SETTINGS, "t/0", planned, "read_committed", **limits)
-    return [int(message.offset() or 0) for block in blocks for message in block]
+    blocks = reading.read_range(SETTINGS, "t/0", planned, reading.Asked(isolation="read_committed", **limits))
+    found = [message for block in blocks for message in block]
+    assert not any(message.error() for message in found)
+    return [int(message.offset() or 0) for message in found]
 
 
 def test_a_consumer_is_kept_for_the_next_range(made: list[FakeConsumer]) -> None:
@@ -160,7 +168,7 @@ def test_a_consumer_that_did_not_finish_is_closed(made: list[FakeConsumer], monk
     """Nobody knows what it still delivers."""
     monkeypatch.setattr(reading, "BLOCK_MESSAGES", 4)
     planned = {"topic_id": "id", "start": 0, "end": 10}
-    blocks = reading.read_range(SETTINGS, "t/0", planned, "read_committed")
+    blocks = reading.read_range(SETTINGS, "t/0", planned, ASKED)
     next(iter(blocks))
     blocks.close()  # type: ignore[attr-defined]
     assert made[0].is_closed
@@ -178,8 +186,55 @@ def test_a_block_has_a_limited_number_of_bytes(made: list[FakeConsumer], monkeyp
     monkeypatch.setattr(reading, "BLOCK_BYTES", 5)
     monkeypatch.setattr(FakeConsumer, "consume", by_threes(FakeConsumer.consume))
     planned = {"topic_id": "id", "start": 0, "end": 20}
-    blocks = reading.read_range(SETTINGS, "t/0", planned, "read_committed")
+    blocks = reading.read_range(SETTINGS, "t/0", planned, ASKED)
     assert [len(block) for block in blocks] == [6, 6, 6, 2]
+
+
+def test_an_empty_range_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch has one for each partition that is empty, and there may be thousands."""
+    monkeypatch.setattr(reading, "_check_topic", lambda *_: pytest.fail("asked"))
+    assert read(5, 5) == []
+
+
+def test_keys_count_as_bytes_of_a_block(made: list[FakeConsumer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages with small values and large keys fill the memory of a task, too."""
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 30)
+    consumer: Any = FakeConsumer(range(9), 9)
+    consumer.consume = lambda number, timeout: [Fake(0, body=b"", name=b"k" * 10)]
+    assert len(reading._some(consumer, 100)) == 3
+
+
+def test_gaps_are_looked_into_unless_the_spout_is_for_compacted_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may be compacted since its last batch was planned: then messages of a planned range are missing."""
+    fakes(monkeypatch, [0, 1, 2, 5, 6], 7)
+    looked: list[str] = []
+    monkeypatch.setattr(reading, "_check_compacted", lambda settings, name: looked.append(name))
+    assert read(0, 3) == [0, 1, 2]
+    assert looked == []
+    assert read(3, 5) == []
+    assert read(0, 7) == [0, 1, 2, 5, 6]
+    assert looked == ["t/0", "t/0"]
+    assert read(0, 7, may_be_compacted=True) == [0, 1, 2, 5, 6]
+    assert looked == ["t/0", "t/0"]
+
+
+def test_a_right_on_the_group_that_is_missing_stops_nothing(made: list[FakeConsumer]) -> None:
+    """A client must name a group, and asks for it; nothing is read by it. Another right that is missing is named."""
+    read(0, 10)
+    refused = [Fake(10, KafkaError.GROUP_AUTHORIZATION_FAILED)]
+    made[0].left_over = list(refused)
+    assert read(10, 20) == list(range(10, 20))
+    assert len(made) == 1
+    made[0].left_over = [Fake(99)]
+    made[0].log = ()
+    new = FakeConsumer(range(100), 100, list(refused))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consumers, "Consumer", lambda settings: new)
+        assert read(20, 30) == list(range(20, 30))
+        new.left_over = [Fake(30, KafkaError.TOPIC_AUTHORIZATION_FAILED)]
+        patch.setattr(reading, "KEPT", KeptConsumers())
+        with pytest.raises(PermissionError, match="t/0"):
+            read(30, 40)
 
 
 def by_threes(consume: Callable[..., list[Fake]]) -> Callable[..., list[Fake]]:

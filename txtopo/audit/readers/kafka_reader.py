@@ -111,7 +111,11 @@ class KafkaReader(RangeReader):
             case "_key":
                 return _cell(field, message.key())
             case "_headers":
-                pairs = [[name, _shown(value)] for name, value in message.headers() or []]
+                try:
+                    headers = message.headers()
+                except (SystemError, UnicodeDecodeError):
+                    raise ValueError("the name of a header is no UTF-8") from None
+                pairs = [[name, _shown(value)] for name, value in headers or []]
                 return json.dumps(pairs, ensure_ascii=False)
             case _:
                 return _time(field, *message.timestamp())
@@ -178,7 +182,7 @@ class _MessageRead(Read):
 
 
 def _time(field: Field, kind: int, millis: int) -> datetime.datetime | None:
-    if kind != 0:
+    if kind != 0 and millis != -1:
         if not _YEARS_MS[0] <= millis <= _YEARS_MS[1]:
             raise ValueError("a time in none of the years 1 to 9999")
         return _EPOCH + datetime.timedelta(milliseconds=millis)

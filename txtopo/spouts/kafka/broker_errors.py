@@ -22,6 +22,8 @@ RIGHTS = frozenset(
     }
 )
 GONE = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+TOPIC_GONE = "topic gone"
+"""The fault of errors for these."""
 SILENT = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -88,7 +90,7 @@ def error_in_words(error: KafkaError, what: str, heard: Heard | None = None) -> 
             return error_in_words(cause, what)
         words = f"{words}; before that: {cause.str()}"
     if code in GONE:
-        return BatchDataError(f"{what}: there is no such topic or partition", component=COMPONENT, fault="topic gone")
+        return BatchDataError(f"{what}: there is no such topic or partition", component=COMPONENT, fault=TOPIC_GONE)
     if code in TOO_LARGE:
         return BatchDataError(
             f"{what}: a message is larger than receive.message.max.bytes or damaged ({words}): raise that setting in "

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txtopo.errors import BatchDataError
@@ -16,16 +15,18 @@ from txtopo.spouts.kafka.offset_ranges import (
     Held,
     OtherTopicError,
     first_range,
+    mark,
     partition_of_name,
     range_after,
+    range_since,
     shares,
 )
-from txtopo.spouts.kafka.topics import Topics
+from txtopo.spouts.kafka.topics import Topics, compacted_error
 from txtopo.spouts.partitioned import NOTHING
 from txtopo.spouts.planned_file import COMPONENT
 
-Start = str | datetime.datetime | Mapping[int, int]
-"""`earliest`, `latest`, a time, or offsets by partition."""
+Start = str | int | Mapping[int, int]
+"""`earliest`, `latest`, a time in milliseconds since 1970, or offsets by partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,9 @@ class KafkaCoordinator:
         self._shares: Mapping[str, int] = {}
         self._starts: dict[str, int] = {}
         self._is_fresh = False
+        self._planned: frozenset[str] = frozenset()
+        """Topics with a range in the last batch."""
+        self._has_waiting = False
         self._may_wait = False
         self._waits = False
         self._waiting_since: float | None = None
@@ -91,6 +95,7 @@ class KafkaCoordinator:
         """Look at all partitions once, for the questions that follow."""
         self._look(known)
         self._is_fresh = all(last is None for last in known.values())
+        self._planned = frozenset(partition_of_name(name)[0] for name, last in known.items() if last is not None)
         waiting = {}
         for name, held in self._held.items():
             last = known.get(name)
@@ -100,6 +105,7 @@ class KafkaCoordinator:
             start = held.first if last is None else max(held.first, int(last["end"]))
             if start < held.end:
                 waiting[name] = held.end - start
+        self._has_waiting = bool(waiting)
         self._shares = shares(waiting, self._cutting.records_max)
         self._waits = self._is_to_wait(sum(waiting.values()))
         self._may_wait = False
@@ -111,10 +117,10 @@ class KafkaCoordinator:
             return NOTHING
         held, share = self._held[partition], self._shares.get(partition, self._cutting.records_max)
         try:
-            if last is None:
-                found = self._first(partition, held, share)
-            else:
-                found = range_after(partition, last, held, share, goes_on=self._cutting.opaque)
+            if last is None and partition_of_name(partition)[0] in self._planned:
+                # Its topic got it since: what was there had a mark. So it begins at 0.
+                last = self._mark(held, 0)
+            found = self._first(partition, held, share) if last is None else self._next(partition, last, held, share)
         except ExpiredError as error:
             raise BatchDataError(str(error), component=COMPONENT, position=partition, fault="offsets expired") from None
         except OtherTopicError as error:
@@ -142,18 +148,21 @@ class KafkaCoordinator:
 
     def _look(self, known: Mapping[str, Any]) -> None:
         cutting = self._cutting
+        names = self._names(known)
+        planned = {partition_of_name(name)[0] for name, last in known.items() if last is not None}
+        ids = self._topics.ids(names, () if cutting.pattern is None else frozenset(names) - planned)
         if self._once and self._held:
-            return  # What came later belongs to the next run.
-        ids = self._topics.ids(self._names(known))
+            # What came later belongs to the next run; what has expired since is missed now.
+            now = self._topics.held(
+                {topic: one for topic, one in ids.items() if topic in self._checked}, cutting.isolation
+            )
+            pairs = [(name, held, now.get(name, held)) for name, held in self._held.items()]
+            self._held = {name: replace(found, end=min(held.end, found.end)) for name, held, found in pairs}
+            return
         fresh = frozenset(ids) - self._checked
         if fresh and not cutting.opaque:
             for topic in self._topics.compacted(sorted(fresh)):
-                raise BatchDataError(
-                    f"topic {topic} is compacted, so a batch may have other messages in its next attempt: declare the "
-                    f"spout with kind='opaque'",
-                    component=COMPONENT,
-                    fault="compacted topic",
-                )
+                raise compacted_error(topic)
         if isinstance(cutting.start, Mapping):
             count = ids[cutting.topics[0]][1]
             missing = sorted(number for number in cutting.start if number >= count)
@@ -192,23 +201,44 @@ class KafkaCoordinator:
         self._waiting_since = None
         return False
 
+    def _next(self, name: str, last: Mapping[str, Any], held: Held, share: int) -> dict[str, Any] | None:
+        found = range_after(name, last, held, share, goes_on=self._cutting.opaque)
+        if found is None or "since" not in last:
+            return found
+        at = self._topics.at_time(partition_of_name(name), int(last["since"]), self._cutting.isolation)
+        return range_since(found, at, held)
+
+    def _mark(self, held: Held, place: int) -> dict[str, Any]:
+        """Return the empty range after which the messages of a partition count."""
+        start = self._cutting.start
+        return mark(held, place, start if isinstance(start, int) else None)
+
     def _first(self, name: str, held: Held, share: int) -> dict[str, Any] | None:
-        """Return the first range of a partition. An empty one marks the place after which messages count."""
+        """Return the first range of a partition. An empty one marks the place after which messages count: without it,
+        messages of a partition that was empty at first could come and expire while no driver runs, and nobody would
+        miss them.
+        """
         start, number = self._cutting.start, partition_of_name(name)[1]
         match start:
             case "latest" if self._is_fresh:
                 # This place must not move before it is in a plan.
                 place = self._starts.setdefault(name, held.end)
                 return first_range(name, place, held, 0) | {"end": place}
-            case datetime.datetime():
+            case int():
                 at = self._topics.at_time(partition_of_name(name), start, self._cutting.isolation)
-                return None if at is None or at >= held.end else first_range(name, at, held, share)
+                if at is not None and at < held.end:
+                    return first_range(name, at, held, share)
+                place = held.end
             case Mapping() if number in start:
-                at = start[number]
-                found = first_range(name, at, held, share)
-                return found if found["start"] < found["end"] else None
+                place = start[number]
+                found = first_range(name, place, held, share)
+                if found["start"] < found["end"]:
+                    return found
             case _:
-                return first_range(name, held.first, held, share) if held.first < held.end else None
+                place = held.first
+                if place < held.end:
+                    return first_range(name, place, held, share)
+        return self._mark(held, place) if self._has_waiting else None
 
     def _say_lost(self, name: str, found: Mapping[str, Any]) -> None:
         lost = found.get("lost")

@@ -68,6 +68,24 @@ def range_after(name: str, last: Mapping[str, Any], held: Held, share: int, *, g
     return _cut(held, start, share) if start < held.end else None
 
 
+def mark(held: Held, place: int, since: int | None = None) -> dict[str, Any]:
+    """Return the empty range of a partition of which nothing was planned: messages after it are missed if they expire.
+    With `since`, the first one that counts has this timestamp in milliseconds or a later one, and is not there yet.
+    """
+    return {"topic_id": held.topic_id, "start": place, "end": place} | ({} if since is None else {"since": since})
+
+
+def range_since(found: Mapping[str, Any], first: int | None, held: Held) -> dict[str, Any] | None:
+    """Return the range `found` after a mark, from the message `first` on with which counting begins; None if that is
+    not there yet.
+    """
+    if first is None or first >= held.end:
+        return None
+    start = max(int(found["start"]), first)
+    lost = {} if "lost" not in found else {"lost": found["lost"]}
+    return _cut(held, start, int(found["end"]) - int(found["start"])) | lost
+
+
 def first_range(name: str, start: int, held: Held, share: int) -> dict[str, Any]:
     """Return the first range of a partition, from a given offset. Raises ExpiredError if it is not in the partition."""
     if not held.first <= start <= held.end:

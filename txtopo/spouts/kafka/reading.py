@@ -6,47 +6,62 @@ import errno
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import takewhile
-from operator import methodcaller
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from txtopo.errors import BatchDataError
-from txtopo.spouts.kafka.broker_errors import COMPONENT, RIGHTS, error_in_words, exception_in_words
+from txtopo.spouts.kafka.broker_errors import COMPONENT, RIGHTS, TOO_LARGE, error_in_words, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.consumers import KEPT, Lent
 from txtopo.spouts.kafka.offset_ranges import is_complete, partition_of_name
-from txtopo.spouts.kafka.topics import ANSWER_S, topics_of
+from txtopo.spouts.kafka.topics import ANSWER_S, compacted_error, topics_of
 
 BLOCK_MESSAGES = 5_000
 """Maximum number of messages of one block."""
 BLOCK_BYTES = 16 * 1024 * 1024
-"""Bytes of values after which a block is not filled up. What the client has fetched by then may be added to it."""
+"""Bytes of keys and values after which a block is not filled up. What the client has fetched by then may be added."""
 GATHER_S = 0.01
 """Seconds to wait for more messages of a block that is not full."""
 WAIT_S = 0.1
 STALLED_S = 60.0
 """Seconds without any progress after which the brokers count as away."""
 KEPT_STALLED_S = 5.0
-"""Seconds without any progress after which a kept consumer is replaced."""
+"""Seconds without any progress after which a kept consumer is replaced, and the next message counts as too large if the
+client said that one is.
+"""
 
-_ERROR, _OFFSET, _PARTITION, _TOPIC = map(methodcaller, ("error", "offset", "partition", "topic"))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How ranges are read."""
+
+    isolation: str
+    bytes_max: int | None = None
+    """Maximum number of bytes of the values of a range."""
+    may_be_compacted: bool = False
+    """True: messages may be missing because later ones have their key."""
 
 
 def read_range(
-    settings: ClientSettings, name: str, planned: Mapping[str, Any], isolation: str, bytes_max: int | None = None
+    settings: ClientSettings, name: str, planned: Mapping[str, Any], asked: Asked
 ) -> Iterator[Sequence[Message]]:
     """Yield the messages of a planned range in blocks, in the order of their offsets.
 
-    Raises BatchDataError if the topic is another one now, if offsets have expired, or if the values have more than
-    `bytes_max` bytes; OSError if the brokers cannot be reached or refuse.
+    Raises BatchDataError if the topic is another one now, if offsets have expired or may have been compacted, or if
+    the values have too many bytes; OSError if the brokers cannot be reached or refuse.
     """
+    if planned["start"] == planned["end"]:
+        return  # A mark: of an empty partition, or where counting begins.
     # Of a topic that is not there the client says nothing for a long time.
     _check_topic(settings, name, planned)
     try:
-        if planned["start"] < planned["end"]:
-            yield from _limited(RangeReading(settings, name, planned, isolation).blocks(), name, planned, bytes_max)
+        reading = RangeReading(settings, name, planned, asked.isolation)
+        yield from _limited(reading.blocks(), name, planned, asked.bytes_max)
+        if reading.has_gaps and not asked.may_be_compacted:
+            _check_compacted(settings, name)
     except BatchDataError:
         # A topic that was made again explains it better.
         _check_topic(settings, name, planned)
@@ -68,14 +83,26 @@ def _check_topic(settings: ClientSettings, name: str, planned: Mapping[str, Any]
         )
 
 
+def _check_compacted(settings: ClientSettings, name: str) -> None:
+    """Raise BatchDataError if the topic is compacted, maybe since the batch was planned: then gaps may be more than
+    aborted messages and control records.
+    """
+    topic, _ = partition_of_name(name)
+    if topics_of(settings).compacted([topic]):
+        raise compacted_error(topic)
+
+
 def _limited(
     blocks: Iterator[Sequence[Message]], name: str, planned: Mapping[str, Any], bytes_max: int | None
 ) -> Iterator[Sequence[Message]]:
     """Pass blocks on. Raises BatchDataError at the message with which the values have too many bytes."""
+    if bytes_max is None:
+        yield from blocks
+        return
     size = 0
     for block in blocks:
         more = sum(map(len, block))
-        if bytes_max is not None and size + more > bytes_max:
+        if size + more > bytes_max:
             for message in block:
                 size += len(message)
                 if size > bytes_max:
@@ -111,6 +138,12 @@ class RangeReading:
         self._end = int(planned["end"])
         self._at = int(planned["start"])
         """Everything below this offset was delivered or passed over."""
+        self._count = 0
+
+    @property
+    def has_gaps(self) -> bool:
+        """Return True if offsets of the range had no message that may be read."""
+        return self._count < self._end - int(self._planned["start"])
 
     def blocks(self) -> Iterator[Sequence[Message]]:
         """Yield the messages. Raises BatchDataError and OSError."""
@@ -142,8 +175,14 @@ class RangeReading:
         while True:
             before = self._at
             found = _some(lent.consumer, self._end - before)
-            block, complete = (self._next(found), False) if lent.is_kept else self._taken(lent.consumer, found)
+            errors = _has_errors(found)
+            if errors:
+                found = [message for message in found if not _is_of_group(message)]
+            block, complete = (
+                (self._next(found, errors), False) if lent.is_kept else self._taken(lent.consumer, found, errors)
+            )
             if block:
+                self._count += len(block)
                 yield block
             if lent.is_kept:
                 complete = self._at >= self._end
@@ -161,12 +200,13 @@ class RangeReading:
             else:
                 self._check_silence(lent, time.monotonic() - last_progress)
 
-    def _next(self, found: Sequence[Message]) -> Sequence[Message]:
+    def _next(self, found: Sequence[Message], errors: bool) -> Sequence[Message]:
         """Return the messages at the beginning that stand at the very next offsets."""
-        good = found if not any(map(_ERROR, found)) else list(takewhile(lambda message: not message.error(), found))
-        if set(map(_PARTITION, good)) | set(map(_TOPIC, good)) <= {self._number, self._topic}:
+        good = list(takewhile(lambda message: message.error() is None, found)) if errors else found
+        places = {message.partition() for message in good}, {message.topic() for message in good}
+        if places[0] <= {self._number} and places[1] <= {self._topic}:
             expected = range(self._at, min(self._end, self._at + len(good)))
-            offsets = list(map(_OFFSET, good))
+            offsets = [message.offset() for message in good]
             count = len(expected)
             if offsets[:count] != list(expected):
                 count = next(at for at, offset in enumerate(expected) if offsets[at] != offset)
@@ -174,19 +214,19 @@ class RangeReading:
             return good[:count]
         return ()
 
-    def _taken(self, consumer: Consumer, found: Sequence[Message]) -> tuple[Sequence[Message], bool]:
+    def _taken(self, consumer: Consumer, found: Sequence[Message], errors: bool) -> tuple[Sequence[Message], bool]:
         """Return the messages of the range, and whether one of the proofs was among what was found."""
         complete = False
-        if any(map(_ERROR, found)):
+        if errors:
             for message in found:
                 complete = self._is_proof(consumer, message) or complete
             found = [message for message in found if message.error() is None]
         if not found:
             return found, complete
-        offsets = list(map(_OFFSET, found))
-        self._at = max(self._at, min(self._end, offsets[-1] + 1))
-        if is_complete(self._end, message=offsets[-1]):
-            return found[: bisect_left(offsets, self._end)], True
+        last = found[-1].offset()
+        self._at = max(self._at, min(self._end, last + 1))
+        if is_complete(self._end, message=last):
+            return found[: bisect_left(found, self._end, key=lambda message: message.offset())], True
         return found, complete or self._at >= self._end
 
     def _is_proof(self, consumer: Consumer, message: Message) -> bool:
@@ -210,21 +250,36 @@ class RangeReading:
     def _check_silence(self, lent: Lent, silent_s: float) -> None:
         if lent.is_kept and silent_s > min(STALLED_S, KEPT_STALLED_S):
             raise NotNextError
-        if silent_s > STALLED_S:
+        cause = lent.heard.cause
+        is_too_large = cause is not None and cause.code() in TOO_LARGE and silent_s > KEPT_STALLED_S
+        if is_too_large or silent_s > STALLED_S:
             what = f"{self._name}, offsets {self._planned['start']} to {self._end - 1}"
-            if lent.heard.cause is not None:
-                raise error_in_words(lent.heard.cause, what)
+            if cause is not None:
+                raise error_in_words(cause, what)
             raise TimeoutError(errno.ETIMEDOUT, f"Kafka gave nothing for {STALLED_S:.0f} s", what)
+
+
+def _has_errors(found: Sequence[Message]) -> bool:
+    # A set takes half the time of any(), or of map with a method's name: there are many messages.
+    return False in {message.error() is None for message in found}
+
+
+def _is_of_group(message: Message) -> bool:
+    """Return True if a right on the group is missing, which a client must name: nothing is read by it."""
+    error = message.error()
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _some(consumer: Consumer, wanted: int) -> list[Message]:
     """Return what is there, at most one block; wait a little if that is nothing."""
     most = min(wanted, BLOCK_MESSAGES)
     found: list[Message] = consumer.consume(most, 0) or consumer.consume(1, WAIT_S)
-    while found and len(found) < most and sum(map(len, found)) < BLOCK_BYTES:
-        more = consumer.consume(most - len(found), GATHER_S)
-        if not more:
+    more, size = found, 0
+    while more and len(found) < most:
+        size += sum(len(message) + len(message.key() or b"") for message in more)
+        if size >= BLOCK_BYTES:
             break
+        more = consumer.consume(most - len(found), GATHER_S)
         found += more
     return found
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
+import errno
 import functools
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
@@ -18,11 +18,12 @@ from confluent_kafka import (
     KafkaException,
     TopicCollection,
     TopicPartition,
+    Uuid,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from txtopo.errors import ConfigurationError
-from txtopo.spouts.kafka.broker_errors import Heard, exception_in_words
+from txtopo.errors import BatchDataError, ConfigurationError
+from txtopo.spouts.kafka.broker_errors import COMPONENT, TOPIC_GONE, Heard, exception_in_words
 from txtopo.spouts.kafka.client_settings import ClientSettings
 from txtopo.spouts.kafka.offset_ranges import Held, name_of, partition_of_name
 
@@ -38,6 +39,8 @@ ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
 }
+NO_ID = str(Uuid(0, 0))
+"""What brokers give a topic that has no id."""
 _NO_FETCHING = frozenset({"fetch.queue.backoff.ms", "fetch.wait.max.ms", "queued.max.messages.kbytes"})
 
 
@@ -64,14 +67,26 @@ class Topics:
         except (KafkaException, ValueError, TypeError) as error:
             raise ConfigurationError(f"the client of Kafka refuses its settings: {_words(error)}") from error
 
-    def ids(self, topics: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Return the id of each topic, and its number of partitions."""
+    def ids(self, topics: Iterable[str], optional: Collection[str] = ()) -> dict[str, tuple[str, int]]:
+        """Return the id of each topic, and its number of partitions; without `optional` ones that are not there."""
         found = {}
         self._renew()
         for topic, future in self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=ANSWER_S
         ).items():
-            described = self._result(future, f"topic {topic}")
+            try:
+                described = self._result(future, f"topic {topic}")
+            except BatchDataError as error:
+                if topic in optional and error.fault == TOPIC_GONE:
+                    continue  # Deleted since it was listed, or so new that not all brokers know it.
+                raise
+            if str(described.topic_id) == NO_ID:
+                raise BatchDataError(
+                    f"the brokers give topic {topic} no id, so one that is made again could not be told from it: Kafka "
+                    f"gives ids from version 2.8 on",
+                    component=COMPONENT,
+                    fault="topic without id",
+                )
             found[topic] = (str(described.topic_id), len(described.partitions))
         return found
 
@@ -98,9 +113,11 @@ class Topics:
             for topic, number in partitions
         }
 
-    def at_time(self, partition: tuple[str, int], time: datetime.datetime, isolation: str) -> int | None:
-        """Return the offset of the first message of a partition at this time or later; None if there is none yet."""
-        spec = OffsetSpec.for_timestamp(int(time.timestamp() * 1000))
+    def at_time(self, partition: tuple[str, int], millis: int, isolation: str) -> int | None:
+        """Return the offset of the first message of a partition with this timestamp, in milliseconds since 1970, or a
+        later one; None if there is none yet.
+        """
+        spec = OffsetSpec.for_timestamp(millis)
         offset = self._offsets({partition: spec}, isolation)[partition]
         return None if offset < 0 else offset
 
@@ -166,10 +183,27 @@ class Topics:
             futures = self._admin.list_offsets(asked, isolation_level=ISOLATION[isolation], request_timeout=ANSWER_S)
         except KafkaException as error:
             raise self._failed(error, "offsets") from error
-        return {
-            (one.topic, one.partition): int(self._result(future, name_of(one.topic, one.partition)).offset)
-            for one, future in futures.items()
-        }
+        try:
+            return {
+                (one.topic, one.partition): int(self._result(future, name_of(one.topic, one.partition)).offset)
+                for one, future in futures.items()
+            }
+        except BatchDataError as error:
+            if error.fault != TOPIC_GONE:
+                raise
+            # It was there a moment ago: the next look says that it was deleted, or brokers come to know a new topic.
+            raise TimeoutError(errno.ETIMEDOUT, f"Kafka has just described it, and now says: {error}") from error
+
+
+def compacted_error(topic: str) -> BatchDataError:
+    """Return the error for a compacted topic whose batches must have the same messages in each attempt."""
+    return BatchDataError(
+        f"topic {topic} is compacted, so a batch may have other messages in its next attempt: declare the spout with "
+        f"kind='opaque'",
+        component=COMPONENT,
+        position=topic,
+        fault="compacted topic",
+    )
 
 
 @functools.lru_cache(maxsize=4)
