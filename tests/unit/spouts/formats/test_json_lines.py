@@ -14,6 +14,7 @@ from txtopo.core.fields import parse_fields
 from txtopo.spouts.formats.json_format import Json
 from txtopo.spouts.formats.lines import json_lines, json_values
 from txtopo.spouts.formats.lines.line_pair import judged
+from txtopo.spouts.formats.lines.strict_json import shape_of
 
 DEEP = 200
 
@@ -201,3 +202,93 @@ def test_no_line_takes_longer_than_its_length_allows(scrap: str) -> None:
 def test_an_escape_anywhere_in_a_key_is_found(key: str) -> None:
     for line in (f'{{"{key}":1}}', f'{{"x":"\\"","{key}" \t:1}}', f'{{"x":{{"{key}":[]}}}}'):
         assert json_lines._ESCAPED_KEY.search(line.encode()), line
+
+
+@pytest.fixture
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of any size are read by the shape of their lines."""
+    monkeypatch.setattr(json_lines, "SHAPED_BYTES_MIN", 0)
+
+
+def test_few_lines_or_many_other_keys_are_read_in_the_other_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs less."""
+    pair = Json()._pair(parse_fields("a bigint"))
+    assert pair.block(b'{"a": 1}\n' * 9) is None
+    monkeypatch.setattr(json_lines, "SHAPED_BYTES_MIN", 80)
+    assert pair.block(b'{"a": 1}\n' * 9) is not None
+    assert pair.block(b'{"a": 1, "b": 1, "c": 1}\n' * 9) is not None
+    assert pair.block(b'{"a": 1, "b": 1, "c": 1, "d": 1}\n' * 9) is None
+    assert shape_of(b"{" + b",".join(b'"k%d": 1' % number for number in range(1002)) + b"}") is None
+
+
+@pytest.mark.usefixtures("any_size")
+def test_lines_of_another_shape_keep_their_place_among_plain_ones() -> None:
+    """A quarter of them at most: with more, all are read in the other way."""
+    pair = Json()._pair(parse_fields("a bigint, b string, c decimal(9,2)"))
+    lines = [f'{{"a": {number}, "b": "t{number}", "c": {number}.5}}'.encode() for number in range(16)]
+    lines[3] = b'{"b": "q\\"q", "a": 3}'
+    lines[7] = b'{"a": 7, "b": null, "c": "7.5"}'
+    lines[15] = b' {"a":15,"a\\\\":1}\t'
+    found = pair.block(b"\n".join(lines))
+    assert found is not None and found == pair.sift(lines).batch
+    assert found.column("a").to_pylist() == list(range(16)) and found.column("b").to_pylist()[3] == 'q"q'
+    assert pair.block(b"\n".join(lines[:11])) is not None
+    assert pair.block(b"\n".join(lines[:4])) is not None
+    assert pair.block(b"\n".join([*lines[:4], lines[7]])) is None
+    assert pair.block(b"\n".join([*lines[:12], b""])) == pair.sift(lines[:12]).batch
+    assert pair.block(b"\n".join([*lines[:12], b" ", b""])) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "keys"),
+    [
+        (b'{"a": 1}', ["a"]),
+        (b'{ "a" :\t1 , "b":"x" }', ["a", "b"]),
+        (b'{"a": 1, "a": 1}', None),
+        (b'{"a": 1', None),
+        (b'{"a": 1}}', None),
+        (b'{"a": 1} ', None),
+        (b' {"a": 1}', None),
+        (b',"a": 1}', None),
+        (b'{"a": 1{"b": 1}', None),
+        (b'{"a": 01}', None),
+        (b'{"a": 1.}', None),
+        (b'{"a": [1]}', None),
+        (b'{"a": "\\n"}', None),
+        (b'{"a": "\t"}', None),
+        (b'{"": 1}', None),
+        (b'{"a\\u0062": 1}', None),
+        (b"{}", None),
+        (b"", None),
+        (b"\xef\xbb\xbf" + b'{"a": 1}', None),
+    ],
+)
+def test_only_plain_lines_have_a_shape(line: bytes, keys: list[str] | None) -> None:
+    shape = shape_of(line)
+    assert (None if shape is None else [one.key for one in shape.members]) == keys
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize(
+    ("declared", "values"),
+    [
+        ("int", [b"1.0", b'"1"', b"true", b"01", b"-", b"99999999999", b"1e2"]),
+        ("boolean", [b"1", b'"true"', b"True"]),
+        ("double", [b'"1"', b"NaN", b".5", b"1.", b"1e400"]),
+        ("string", [b"1", b"true", b'"\\ud800"', b'"\xff"', b'"\x00"']),
+        ("timestamp", [b"1", b'"31.01.2024"']),
+        ("decimal(4,2)", [b"1.505", b'"NaN"', b'"null"', b"true", b'""']),
+    ],
+)
+def test_no_block_has_a_value_of_another_type(declared: str, values: list[bytes]) -> None:
+    """Neither in its first line, which gives the shape, nor in a later one."""
+    pair = Json()._pair(parse_fields(f"a {declared}"))
+    good = {"int": b"1", "boolean": b"true", "double": b"1", "string": b'"x"', "timestamp": b'"2024-01-01"'}
+    lines = [b'{"a": ' + good.get(declared, b"1") + b"}"] * 9
+    assert pair.block(b"\n".join(lines)) is not None
+    for value in values:
+        bad = b'{"a": ' + value + b"}"
+        assert pair.sift([bad]).refused
+        assert pair.block(b"\n".join([bad, *lines])) is None
+        assert pair.block(b"\n".join([*lines, bad])) is None
+        assert pair.block(bad) is None

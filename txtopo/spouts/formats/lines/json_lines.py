@@ -1,5 +1,5 @@
-"""The pair of the format JSON lines: a record a line. The fast path is msgspec with a type made of the declared fields;
-what it takes too kindly is judged by the exact path.
+"""The pair of the format JSON lines: a record a line. The fastest path is for lines of the same shape; the next one is
+msgspec with a type made of the declared fields, and what it takes too kindly is judged by the exact path.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET
@@ -20,7 +21,8 @@ from txtopo.core.fields import INTEGER_KINDS, Field, Fields, FieldType
 from txtopo.spouts.arrow_types import arrow_type
 from txtopo.spouts.formats.lines import json_values
 from txtopo.spouts.formats.lines.json_values import NESTED_MAX, ExactLine, KeyNode, LineError, Paths, in_order, tree_of
-from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted
+from txtopo.spouts.formats.lines.line_pair import LinePair, Sifted, cut_lines, joined
+from txtopo.spouts.formats.lines.strict_json import LineShape, cut_values, shape_of, strict_lines, value_pattern
 from txtopo.spouts.formats.lines.typed_texts import sifted_batch, whole_batch
 
 BLANKS = b" \t\r"
@@ -33,6 +35,17 @@ _NEGATIVE_ZERO = re.compile(rb"-0(?![.0-9eE])")
 """A zero of which msgspec drops the sign in a double."""
 _NUMBER = r"^(?:null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)$"
 _NUMBER_OR_TEXT = rf'{_NUMBER}|^"[^"\\]*"$'
+SHAPED_BYTES_MIN = 64 * 1024
+"""Size of a block from which on the fastest path costs less than it takes to begin with it."""
+SHAPED_KEYS_MAX = 64
+SHAPED_KEYS_FACTOR = 3
+"""Number of keys of a line, in all and for each declared one, up to which the fastest path is that: msgspec passes over
+other keys faster.
+"""
+OTHERS_PART_MAX = 0.25
+"""Part of the lines of a block that may have another shape than its first one. With more of them all are read by the
+other paths, since these cost less for all lines than for many of them.
+"""
 
 
 class JsonLines(LinePair):
@@ -46,6 +59,8 @@ class JsonLines(LinePair):
         self._decode: Callable[[bytes], Any] | None = None if struct is None else msgspec.json.Decoder(struct).decode
         self._members = _members(tree, ())
         self._has_doubles = any(field.type.kind == "double" for field in fields.items)
+        self._plain = _plain(self._members, fields)
+        self._kinds = {key: fields.items[member.leaves[0]].type.kind for key, member in (self._plain or {}).items()}
 
     def whole(self, lines: Sequence[bytes]) -> pa.RecordBatch | None:
         if self._decode is None:
@@ -66,6 +81,32 @@ class JsonLines(LinePair):
         except (pa.ArrowInvalid, LineError, msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError):
             # A line is not UTF-8, no JSON, of another type, or holds a number out of range.
             return None
+
+    def block(self, data: bytes) -> pa.RecordBatch | None:
+        is_fit = SHAPED_BYTES_MIN <= len(data) <= json_values.LINE_BYTES_MAX
+        if self._plain is None or not is_fit or (shape := shape_of(data.partition(b"\n")[0])) is None:
+            return None
+        if len(shape.members) > min(SHAPED_KEYS_MAX, SHAPED_KEYS_FACTOR * len(self._plain)):
+            return None
+        lines = cut_lines(data)
+        strict = None if lines is None else strict_lines(shape, lines, self._kinds)
+        if lines is None or strict is None:
+            return None
+        others = pc.indices_nonzero(pc.invert(strict))
+        if not len(others):
+            return whole_batch(self._fields, self._cut(shape, data, len(lines)))
+        rest = lines.take(others).to_pylist()
+        if len(rest) > OTHERS_PART_MAX * len(lines) or not all(map(self.is_record, rest)):
+            return None
+        chosen = pc.indices_nonzero(strict)
+        batch = whole_batch(self._fields, self._cut(shape, joined(lines.take(chosen)), len(chosen)))
+        odd = self.whole(rest) if batch is not None else None
+        if batch is None or odd is None:
+            return None
+        order = np.empty(len(lines), dtype=np.int64)
+        order[chosen.to_numpy()] = np.arange(len(chosen))
+        order[others.to_numpy()] = np.arange(len(chosen), len(lines))
+        return pa.concat_batches([batch, odd]).take(pa.array(order))
 
     def sift(self, lines: Sequence[bytes]) -> Sifted:
         refused: dict[int, str] = {}
@@ -88,6 +129,15 @@ class JsonLines(LinePair):
 
     def skips_any(self, lines: Sequence[bytes]) -> bool:
         return any(line[:1] in BLANKS for line in lines)
+
+    def _cut(self, shape: LineShape, data: bytes, count: int) -> list[pa.Array]:
+        """Return the texts of the declared fields in lines that all have this shape."""
+        found = cut_values(shape, data, self._kinds)
+        columns: list[pa.Array] = [None] * len(self._fields.items)
+        for key, member in (self._plain or {}).items():
+            for leaf in member.leaves:
+                columns[leaf] = found[key] if key in found else pa.nulls(count, pa.binary())
+        return columns
 
     def _repeated(
         self, block: bytes, lines: Sequence[bytes], values: Sequence[list[Any]], *, one_by_one: bool
@@ -218,6 +268,16 @@ class _Member:
     """Names of the members of the types that lead to it."""
     leaves: tuple[int, ...]
     """Indexes of the fields that it is the value of."""
+
+
+def _plain(members: Sequence[_Member], fields: Fields) -> dict[str, _Member] | None:
+    """Return key -> member; None if one is inside of an object, or has to be of two types of JSON."""
+    for member in members:
+        kinds = [fields.items[leaf].type.kind for leaf in member.leaves]
+        patterns = {(value_pattern(kind, is_text=True), value_pattern(kind, is_text=False)) for kind in kinds}
+        if len(member.names) > 1 or len(patterns) != 1:
+            return None
+    return {json.loads(member.text): member for member in members}
 
 
 def _members(node: KeyNode, above: tuple[str, ...]) -> list[_Member]:

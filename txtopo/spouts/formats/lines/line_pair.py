@@ -66,6 +66,13 @@ def cut_lines(data: bytes) -> pa.Array | None:
     return lines.slice(0, len(lines) - 1) if data.endswith(b"\n") else lines
 
 
+def joined(lines: pa.Array) -> bytes:
+    """Return lines with line ends between them."""
+    together = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    found: bytes = pc.binary_join(together, b"\n")[0].as_py()
+    return found
+
+
 def judged(pair: LinePair, lines: Sequence[bytes]) -> Sifted:
     """Return what `sift` returns for these lines, and use `whole` wherever it answers."""
     if not lines:

@@ -13,6 +13,7 @@ from pyarrow import csv
 
 from txtopo.core.fields import Field, Fields
 from txtopo.spouts.formats.lines.known_patterns import REQUEST_PARTS, KnownPattern, iso_time
+from txtopo.spouts.formats.lines.line_pair import joined
 
 Exact = Callable[[Sequence[bytes]], list[pa.Array] | None]
 """Lines -> the texts of the declared fields by the exact expression; None if one does not match."""
@@ -35,23 +36,16 @@ def strict_columns(
         return None  # A line is not UTF-8.
     others = pc.indices_nonzero(pc.invert(strict))
     if not len(others):
-        return _cut(known, _joined(lines) if data is None else data, fields, nulls)
+        return _cut(known, joined(lines) if data is None else data, fields, nulls)
     rest = exact(lines.take(others).to_pylist())
     if rest is None or len(others) == len(lines):
         return rest
     chosen = pc.indices_nonzero(strict)
-    plain = _cut(known, _joined(lines.take(chosen)), fields, nulls)
+    plain = _cut(known, joined(lines.take(chosen)), fields, nulls)
     order = np.empty(len(lines), dtype=np.int64)
     order[chosen.to_numpy()] = np.arange(len(chosen))
     order[others.to_numpy()] = np.arange(len(chosen), len(lines))
     return [pa.concat_arrays([a, b]).take(pa.array(order)) for a, b in zip(plain, rest, strict=True)]
-
-
-def _joined(lines: pa.Array) -> bytes:
-    """Return lines with line ends between them."""
-    together = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    joined: bytes = pc.binary_join(together, b"\n")[0].as_py()
-    return joined
 
 
 def _cut(known: KnownPattern, lines: bytes, fields: Fields, nulls: Collection[str]) -> list[pa.Array]:
@@ -89,11 +83,11 @@ def _texts(field: Field, columns: dict[str, pa.Array], nulls: Collection[str]) -
 
 
 def _times(field: Field, columns: dict[str, pa.Array], nulls: Collection[str]) -> pa.Array:
-    joined = pc.binary_join_element_wise(
+    together = pc.binary_join_element_wise(
         pc.utf8_slice_codeunits(columns["[time"], 1), pc.utf8_slice_codeunits(columns["zone]"], 0, 5), " "
     )
     if field.type.kind not in ("timestamp", "timestamp_ntz", "date"):
-        return joined
-    encoded = joined.dictionary_encode()
+        return together
+    encoded = together.dictionary_encode()
     texts = [text if text in nulls else iso_time(text, field.type.kind) for text in encoded.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(encoded.indices)
