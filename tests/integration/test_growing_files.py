@@ -55,9 +55,9 @@ def test_a_log_that_is_rotated_is_counted_and_recounted(
     assert run(audited, zookeeper_root, log) == 0
     log.copytruncate()
     log.compress(2)
-    log.write(info, *['{"level": "DEBUG"}'] * 100)
+    log.write(info, *['{"level": "DEBUG"}'] * 200)
     assert run(audited, zookeeper_root, log) == 0
-    assert counts(audited) == {"INFO": (3, 1 + 4 + 1), "WARN": (3, 2 + 1 + 2), "DEBUG": (100, sum(range(2, 102)))}
+    assert counts(audited) == {"INFO": (3, 1 + 4 + 1), "WARN": (3, 2 + 1 + 2), "DEBUG": (200, sum(range(2, 202)))}
 
     code, report = audited.audit(topology="growing")
     assert (code, report["verdict"]) == (0, "MATCH"), report["findings"]
@@ -65,7 +65,8 @@ def test_a_log_that_is_rotated_is_counted_and_recounted(
         assert main((*command, "--dsn", audited.dsn)) == 0
     assert "app.log:3" in capsys.readouterr().out
 
-    log.path.write_text(log.path.read_text()[:-10] + 'OTHER"}\n')
+    text = log.path.read_text()
+    log.path.write_text(text[:1900] + text[1900:].replace("DEBUG", "OTHER", 1))
     code, report = audited.audit(topology="growing")
     assert code == 1
     assert ["are not those that were planned" in one["message"] for one in findings(report)] == [True]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from txtopo.audit.born import born_ns
 from txtopo.audit.unpacking import DamagedError, NoDecoderError, unpacked
 
 CHUNK_BYTES = 1024 * 1024
@@ -40,7 +41,7 @@ def planned_lines(planned: Mapping[str, Any], rotated: Sequence[str]) -> bytes:
     Raises LostError, OtherBytesError; OSError if a file cannot be read.
     """
     start, end = planned["start"], planned["end"]
-    is_changed = False
+    is_changed: bool | None = False
     for path in _places(planned, rotated):
         try:
             with _opened(path) as file:
@@ -48,16 +49,32 @@ def planned_lines(planned: Mapping[str, Any], rotated: Sequence[str]) -> bytes:
                 codec = _CODECS.get(Path(path).suffix.lower())
                 data = _section(file, codec, start, end)
                 head = hashlib.sha256(_section(file, codec, 0, planned["head"])).hexdigest()
+                born = born_ns(file.fileno())
         except (FileNotFoundError, NoDecoderError, DamagedError):
             continue
         if hashlib.sha256(data).hexdigest() == planned["sha256"]:
             return data
         if (status.st_dev, status.st_ino) == (planned["device"], planned["inode"]) and head == planned["head_sha256"]:
-            is_changed = True
+            is_changed = is_changed or _is_the_planned_file(planned, data, born)
     where = f"bytes {start} to {end} of {planned['path']}"
     if is_changed:
         raise OtherBytesError(f"{where} are not those that were planned, with sha256 {planned['sha256']}")
-    raise LostError(f"{where} are in no file any more: it was rotated, and its rotated file removed")
+    words = f"{where} are in no file any more: it was rotated, and its rotated file removed"
+    if is_changed is None:
+        words += "; a file with its inode begins like it, and nobody knows whether it was changed or is another one"
+    raise LostError(words)
+
+
+def _is_the_planned_file(planned: Mapping[str, Any], data: bytes, born: int | None) -> bool | None:
+    """Return True if a file with the inode and the first bytes of the planned one is that file, so that its lines were
+    changed; False if it is another one, since inodes are used again; None if nobody knows. `data`: what is in the place
+    of the lines; `born`: when the file was made, in nanoseconds, None if that is not known.
+    """
+    size, tail = planned["end"] - planned["start"], planned["tail"]
+    if len(data) == size > tail and hashlib.sha256(data[-tail:]).hexdigest() == planned["tail_sha256"]:
+        return True
+    # A file is not written to before it is made: one that was made later than the planned one was written is another.
+    return None if born is None else bool(born <= planned["mtime_ns"])
 
 
 def _places(planned: Mapping[str, Any], rotated: Sequence[str]) -> Iterator[str]:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.kit.tails import Log, Reading
+from txtopo.audit import range_files
+from txtopo.audit.born import born_ns
 from txtopo.audit.recount import ChangedError, UnknownSourceError, UnreadableError, recount
 from txtopo.audit.recount_rejects import KeptReject
 from txtopo.formats import Json
@@ -133,3 +135,65 @@ def test_a_source_with_other_ranges_is_not_known(log: Log) -> None:
 
     with pytest.raises(UnknownSourceError):
         recounted(reading, 0)
+
+
+HOUR_NS = 3_600_000_000_000
+
+
+@pytest.fixture
+def long_log(log: Log) -> Reading:
+    """A log of 4,000 bytes that was read, and was written to an hour ago."""
+    log.write(*["abc"] * 1000)
+    now = log.path.stat().st_mtime_ns
+    os.utime(log.path, ns=(now - HOUR_NS, now - HOUR_NS))
+    reading = Reading(log.path)
+    reading.look_all()
+    return reading
+
+
+def as_if_born(monkeypatch: pytest.MonkeyPatch, reading: Reading, after_s: float | None) -> None:
+    """As if its file was made so long after its lines were written; None: nobody knows."""
+    written = reading.plans[0]["partitions"][0]["range"]["mtime_ns"]
+    born = None if after_s is None else written + int(after_s * 1_000_000_000)
+    monkeypatch.setattr(range_files, "born_ns", lambda descriptor: born)
+
+
+@pytest.mark.parametrize("now_there", ["abc\n" * 999 + "xyz\n", "abc\n" * 990, "abc\n" * 300 + "other " * 2000])
+def test_another_file_with_the_inode_and_the_first_bytes_of_a_removed_one_is_no_change(
+    log: Log, long_log: Reading, now_there: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was made after the lines were planned. One that was there before was changed."""
+    log.path.write_text(now_there)
+    for after_s, expected, words in (
+        (0.004, UnreadableError, "its rotated file removed$"),
+        (None, UnreadableError, "nobody knows whether it was changed or is another one$"),
+        (0, ChangedError, "are not those that were planned"),
+        (-5, ChangedError, "are not those that were planned"),
+    ):
+        as_if_born(monkeypatch, long_log, after_s)
+        with pytest.raises(expected, match=words):
+            recounted(long_log, 0)
+
+
+def test_lines_that_were_changed_before_their_last_bytes_are_a_difference_wherever_files_have_no_age(
+    log: Log, long_log: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_if_born(monkeypatch, long_log, None)
+    text = log.path.read_text()
+    log.path.write_text(text[:2000] + "X" + text[2001:])
+    with pytest.raises(ChangedError, match="are not those that were planned"):
+        recounted(long_log, 0)
+
+
+def test_the_system_says_when_a_file_was_made(tmp_path: Path) -> None:
+    """Or nothing, but never another time: what is written to it later does not change it."""
+    path = tmp_path / "a"
+    path.touch()
+    made = path.stat().st_mtime_ns
+    with path.open("r+b") as file:
+        os.utime(path, ns=(0, made + HOUR_NS))
+        assert abs((born_ns(file.fileno()) or made) - made) < 1_000_000_000
+        file.write(b"x")
+        file.flush()
+        assert (born_ns(file.fileno()) or made) <= path.stat().st_ctime_ns
+    assert born_ns(-1) is None
