@@ -389,12 +389,41 @@ def test_a_row_group_is_read_in_pieces(tmp_path: Path) -> None:
     assert sum(size for _, size in asked) < 1.2 * file["groups"][0][1]
 
 
+def with_footer(rows: Sequence[int]) -> Opened:
+    """A file with row groups of so many rows, without columns."""
+    groups = b"".join(bytes([0x19, 0x0C, 0x26, number << 1 ^ number >> 63, 0]) for number in rows)
+    data = bytes([0x49, len(rows) << 4 | 0x0C]) + groups + b"\0"
+    data = b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
+    return Opened("f", lambda at, size: data[at : at + size], len(data))
+
+
+def test_a_damaged_footer_is_refused_in_words(tmp_path: Path) -> None:
+    """Whichever byte of it is another one: it can be planned, or not, and the process goes on."""
+    texts = pa.array([f"text {number % 7}" if number % 5 else None for number in range(20)])
+    path = written(tmp_path, {"a": pa.array(range(20)), "u": pa.StructArray.from_arrays([texts], ["s"])})
+    data = path.read_bytes()
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    refused = 0
+    for at in range(start, len(data)):
+        for value in (data[at] ^ 1, 255 - data[at]):
+            damaged = data[:at] + bytes([value]) + data[at + 1 :]
+            opened = Opened("f", lambda offset, size, damaged=damaged: damaged[offset : offset + size], len(damaged))
+            try:
+                found = Parquet(paths={"s": ("u", "s")}).describe(opened, parse_fields("a bigint, s string"))
+                assert sum(rows for rows, _ in found["groups"]) >= 0
+            except ValueError as error:
+                refused += 1
+                assert str(error)
+    assert refused > len(data) - start
+
+
 @pytest.mark.parametrize(("rows", "total"), [([5, 5], 11), ([-1, 11], 10)])
 def test_a_footer_that_contradicts_itself_is_refused(rows: list[int], total: int) -> None:
-    groups = [SimpleNamespace(num_rows=number) for number in rows]
-    metadata = SimpleNamespace(num_row_groups=2, num_rows=total, row_group=lambda number: groups[number])
     with pytest.raises(ValueError, match="its footer contradicts itself"):
-        footer.row_groups(metadata, [])
+        footer.row_groups(with_footer(rows), [], 0, total)
+    assert [group.rows for group in footer.row_groups(with_footer([5, 6]), [], 0, 11)] == [5, 6]
+    with pytest.raises(ValueError, match="its footer is damaged"):
+        footer.row_groups(with_footer([5, 6]), [], 1, 11)
     with pytest.raises(ValueError, match="its columns cannot be told apart"):
         schema = SimpleNamespace(schema_arrow=pa.schema({"a": pa.int8()}), schema=["a", "b"])
         footer.columns_of(schema, parse_fields("a int"), {})

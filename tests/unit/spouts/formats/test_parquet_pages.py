@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,17 +12,19 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from txtopo.spouts.formats.parquet import pages
-from txtopo.spouts.formats.parquet.pages import PageHeaderError, PageSizes, page_sizes
+from txtopo.spouts.formats.parquet.pages import Chunk, PageHeaderError, PageSizes, page_sizes
 
 
-def written(values: pa.Array, **options: Any) -> tuple[bytes, parquet.ColumnChunkMetaData]:
-    """A file, and its only column."""
+def written(values: pa.Array, **options: Any) -> tuple[bytes, Chunk]:
+    """A file, and its only column as pyarrow reads the footer."""
     file = io.BytesIO()
     parquet.write_table(pa.table({"a": values}), file, **options)
-    return file.getvalue(), parquet.ParquetFile(file).metadata.row_group(0).column(0)
+    found = parquet.ParquetFile(file).metadata.row_group(0).column(0)
+    start = found.dictionary_page_offset or found.data_page_offset
+    return file.getvalue(), Chunk(start, found.total_compressed_size, found.total_uncompressed_size, frozenset())
 
 
-def sizes(data: bytes, chunk: Any) -> PageSizes:
+def sizes(data: bytes, chunk: Chunk) -> PageSizes:
     """The sizes in a file that is these bytes."""
     return page_sizes(lambda offset, size: data[offset : offset + size], chunk)
 
@@ -48,7 +49,7 @@ def test_every_page_is_found(version: str, compression: str, has_dictionary: boo
     assert len(found) > (1 if has_dictionary else 50)
     assert sum(number or 0 for _, number in found) == 5000
     assert [number for _, number in found].count(None) == has_dictionary
-    headers = chunk.total_uncompressed_size - sum(size for size, _ in found)
+    headers = chunk.unpacked - sum(size for size, _ in found)
     assert 0 < headers < 800 * len(found)
 
 
@@ -70,9 +71,9 @@ def test_a_page_that_is_stored_as_it_is_has_the_size_of_its_bytes() -> None:
     assert sizes(bytes(4) + page, chunk_at(0, len(page))) == PageSizes(largest=50, densest=13)
 
 
-def chunk_at(start: int, size: int) -> Any:
-    """What a footer says of a column without a dictionary."""
-    return SimpleNamespace(dictionary_page_offset=None, data_page_offset=4 + start, total_compressed_size=size)
+def chunk_at(start: int, size: int) -> Chunk:
+    """A column behind the first four bytes of a file."""
+    return Chunk(4 + start, size, size, frozenset())
 
 
 @pytest.mark.parametrize(

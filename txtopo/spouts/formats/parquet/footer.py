@@ -6,8 +6,9 @@ pyarrow leaves a column out that is not there, takes the last one of two with th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -17,6 +18,8 @@ from txtopo.spouts.formats.csv.dialect import what_it_is
 from txtopo.spouts.formats.field_paths import FieldPaths
 from txtopo.spouts.formats.format import Opened
 from txtopo.spouts.formats.parquet.column_types import plain_type, why_not_given
+from txtopo.spouts.formats.parquet.compact import CompactError, CompactValues
+from txtopo.spouts.formats.parquet.pages import Chunk
 
 MAGIC = b"PAR1"
 ENCRYPTED = b"PARE"
@@ -70,18 +73,56 @@ def columns_of(file: parquet.ParquetFile, fields: Fields, paths: FieldPaths) -> 
     return [_column(file, schema, starts, field, paths.get(field.name, (field.name,))) for field in fields.items]
 
 
-def row_groups(metadata: parquet.FileMetaData, columns: Sequence[PlacedColumn]) -> list[list[int]]:
-    """Return, of each row group, its number of rows and the stored bytes of these columns. Raises ValueError for a
-    footer that contradicts itself.
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Consecutive rows."""
+
+    rows: int
+    chunks: Mapping[int, Chunk]
+    """The pages of the declared columns, by the number of their leaf."""
+
+    @property
+    def stored(self) -> int:
+        """Return the stored bytes of these columns."""
+        return sum(chunk.stored for chunk in self.chunks.values())
+
+    @property
+    def unpacked(self) -> int:
+        """Return their bytes when they are unpacked."""
+        return sum(chunk.unpacked for chunk in self.chunks.values())
+
+
+def row_groups(opened: Opened, columns: Sequence[PlacedColumn], leaves: int, rows: int) -> list[RowGroup]:
+    """Return the row groups of a file, with these columns. `leaves`: how many columns with values it has, `rows`: its
+    number of rows. Raises ValueError for a footer that contradicts itself; OSError.
+
+    pyarrow says this, too, but ends the process if the footer is damaged.
     """
-    leaves = {column.leaf for column in columns}
-    groups = []
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        groups.append([group.num_rows, sum(group.column(leaf).total_compressed_size for leaf in leaves)])
-    if any(rows < 0 or size < 0 for rows, size in groups) or sum(rows for rows, _ in groups) != metadata.num_rows:
+    length = int.from_bytes(opened.read(opened.size - 8, 4), "little")
+    try:
+        footer = CompactValues(opened.read(opened.size - 8 - length, length)).fields()
+        groups = [_row_group(group, {column.leaf for column in columns}, leaves) for group in footer.get(4) or ()]
+    except (CompactError, TypeError, LookupError, AttributeError) as error:
+        raise ValueError(f"its footer is damaged ({error})") from error
+    numbers = [number for group in groups for number in (group.rows, group.stored, group.unpacked)]
+    if min(numbers, default=0) < 0 or sum(group.rows for group in groups) != rows:
         raise ValueError("its footer contradicts itself: the rows of its row groups are not those of the file")
     return groups
+
+
+def _row_group(group: dict[int, Any], leaves: set[int], count: int) -> RowGroup:
+    """Return a row group. Fields have the numbers of parquet.thrift."""
+    if len(group[1]) != count:
+        raise CompactError(f"a row group with {len(group[1])} of {count} columns")
+    chunks = {}
+    for leaf in leaves:
+        found = group[1][leaf][3]
+        starts = [start for start in (found[9], found.get(11)) if start]
+        chunk = Chunk(min(starts, default=0), found[7], found[6], frozenset(found[2]))
+        if min(chunk.start, chunk.stored, chunk.unpacked) < 0:
+            raise CompactError("a negative number of bytes")
+        chunks[leaf] = chunk
+    return RowGroup(int(group[3]), chunks)
 
 
 def _column(

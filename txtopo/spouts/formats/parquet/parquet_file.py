@@ -24,6 +24,8 @@ BUFFER_BYTES = 1024 * 1024
 """Number of stored bytes of a column that are read at a time."""
 DICTIONARY_BUFFER_BYTES = 64 * 1024
 """The same where only a dictionary is read."""
+DICTIONARIES, DELTA_BYTE_ARRAY = frozenset((2, 8)), 7
+"""Numbers of encodings."""
 ROWS_MAX = 32 * 1024
 BATCH_BYTES = 16 * 1024 * 1024
 """About as many bytes of values are read at a time, and at most ROWS_MAX rows."""
@@ -78,7 +80,11 @@ class ParquetFile:
         self._stored = stored
         self._file = self._open("us")
         self._columns = columns_of(self._file, fields, paths)
-        self.groups: list[list[int]] = row_groups(self._file.metadata, self._columns)
+        metadata = self._file.metadata
+        self._groups = row_groups(stored.opened, self._columns, len(self._file.schema), metadata.num_rows)
+        if len(self._groups) != metadata.num_row_groups:
+            raise ValueError("its footer contradicts itself: nobody knows how many row groups it has")
+        self.groups: list[list[int]] = [[group.rows, group.stored] for group in self._groups]
         """Of each row group, its number of rows and the stored bytes of the declared columns."""
 
     def read(self, group: int) -> Iterator[list[Values]]:
@@ -123,10 +129,8 @@ class ParquetFile:
 
     def _usual_rows(self, group: int) -> int:
         """Return how many rows are read at a time if all values have about the same length."""
-        found = self._file.metadata.row_group(group)
-        leaves = {column.leaf for column in self._columns}
-        size = sum(found.column(leaf).total_uncompressed_size for leaf in leaves)
-        return int(max(1, min(ROWS_MAX, found.num_rows, BATCH_BYTES * found.num_rows // max(1, size))))
+        found = self._groups[group]
+        return max(1, min(ROWS_MAX, found.rows, BATCH_BYTES * found.rows // max(1, found.unpacked)))
 
     def _rows_at_once(self, group: int, usual: int) -> int:
         """Return how many rows are read at a time: fewer where so many may be far larger than what is stored."""
@@ -147,18 +151,18 @@ class ParquetFile:
         """Return how many bytes the values of one row may have in the page where they are longest. 0 for columns whose
         values are as long as the bytes that are stored, and are not many. Raises LargePageError, DamagedFileError.
         """
-        found, longest = self._file.metadata.row_group(group), 0
-        for leaf in sorted({column.leaf for column in self._columns}):
-            chunk = found.column(leaf)
-            is_shared = "DELTA_BYTE_ARRAY" in chunk.encodings
-            if found.num_rows and (is_shared or chunk.total_uncompressed_size > UNEVEN_BYTES):
+        found, longest = self._groups[group], 0
+        for leaf, chunk in sorted(found.chunks.items()):
+            is_shared = DELTA_BYTE_ARRAY in chunk.encodings
+            if found.rows and (is_shared or chunk.unpacked > UNEVEN_BYTES):
+                path = self._file.schema.column(leaf).path
                 try:
                     sizes = page_sizes(self._stored.read, chunk)
                 except PageHeaderError as error:
-                    raise DamagedFileError(f"column {chunk.path_in_schema!r} of row group {group}: {error}") from error
+                    raise DamagedFileError(f"column {path!r} of row group {group}: {error}") from error
                 if sizes.largest > PAGE_BYTES_MAX:
                     raise LargePageError(
-                        f"column {chunk.path_in_schema!r} of row group {group} has a page of {sizes.largest} bytes, "
+                        f"column {path!r} of row group {group} has a page of {sizes.largest} bytes, "
                         f"which is unpacked as a whole; the maximum is {PAGE_BYTES_MAX}: write smaller pages"
                     )
                 longest += sizes.largest if is_shared else sizes.densest
@@ -170,13 +174,13 @@ class ParquetFile:
 
         A file of 1 MB may have a text of 1 MB in every one of a million rows.
         """
-        found = self._file.metadata.row_group(group)
+        chunks = self._groups[group].chunks
         asked = [
             column
             for column in self._columns
             if self._file.schema.column(column.leaf).physical_type == "BYTE_ARRAY"
-            and found.column(column.leaf).total_uncompressed_size * rows > BATCH_BYTES
-            and any("DICTIONARY" in name for name in found.column(column.leaf).encodings)
+            and chunks[column.leaf].unpacked * rows > BATCH_BYTES
+            and chunks[column.leaf].encodings & DICTIONARIES
         ]
         return self._longest_listed(group, asked) if asked else 0
 
