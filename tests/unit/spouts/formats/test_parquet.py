@@ -394,6 +394,11 @@ def with_footer(rows: Sequence[int]) -> Opened:
     groups = b"".join(bytes([0x19, 0x0C, 0x26, number << 1 ^ number >> 63, 0]) for number in rows)
     data = bytes([0x49, len(rows) << 4 | 0x0C]) + groups + b"\0"
     data = b"PAR1" + data + len(data).to_bytes(4, "little") + b"PAR1"
+    return in_memory(data)
+
+
+def in_memory(data: bytes) -> Opened:
+    """A file that is these bytes."""
     return Opened("f", lambda at, size: data[at : at + size], len(data))
 
 
@@ -407,7 +412,7 @@ def test_a_damaged_footer_is_refused_in_words(tmp_path: Path) -> None:
     for at in range(start, len(data)):
         for value in (data[at] ^ 1, 255 - data[at]):
             damaged = data[:at] + bytes([value]) + data[at + 1 :]
-            opened = Opened("f", lambda offset, size, damaged=damaged: damaged[offset : offset + size], len(damaged))
+            opened = in_memory(damaged)
             try:
                 found = Parquet(paths={"s": ("u", "s")}).describe(opened, parse_fields("a bigint, s string"))
                 assert sum(rows for rows, _ in found["groups"]) >= 0
