@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from tests.kit.fix_kafka import JARS
@@ -56,11 +57,17 @@ def test_a_range_is_read_whole_while_its_leader_dies_and_returns(
     made = NewTopic(topic, 1, replica_assignment=[[2, 1]], config={"max.message.bytes": "1000000"})
     cluster.admin.create_topics([made])[topic].result(60)
 
-    def leader() -> int:
-        return int(cluster.admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader)
+    def partition() -> PartitionMetadata | None:
+        """None while the broker that answers does not know the topic yet."""
+        return cluster.admin.list_topics(topic, timeout=30).topics[topic].partitions.get(0)
+
+    def leader() -> int | None:
+        found = partition()
+        return None if found is None else int(found.leader)
 
     def in_sync() -> int:
-        return len(cluster.admin.list_topics(topic, timeout=30).topics[topic].partitions[0].isrs)
+        found = partition()
+        return 0 if found is None else len(found.isrs)
 
     def send() -> None:
         cluster.send(topic, [b"x" * SIZE] * COUNT)

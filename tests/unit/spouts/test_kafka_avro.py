@@ -19,6 +19,8 @@ from tests.unit.spouts.test_kafka_messages import Fake, emitted
 from txtopo.core.fields import parse_fields
 from txtopo.errors import BatchDataError, TopologyError
 from txtopo.formats import Avro
+from txtopo.spouts.kafka.avro_lines import AvroLines
+from txtopo.spouts.kafka.avro_schema import without_logical
 from txtopo.spouts.kafka_spout import KafkaSpout
 
 ORDER: dict[str, Any] = {
@@ -157,6 +159,54 @@ def test_any_bytes_are_judged_alone_and_as_the_audit_judges_them(scraps: list[by
     alone = [emitted(SMALL_FIELDS, layout(Avro(SMALL)), message) for message in messages]
     assert rows == [row for found, _ in alone for row in found]
     assert refused == {at: reason for _, wrong in alone for at, reason in wrong.items()}
+
+
+MANY: dict[str, Any] = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "n", "type": ["int", "null"]},
+        {"name": "t", "type": ["null", "string"]},
+        {"name": "p", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}]},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "ms", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "us", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "f", "type": "float"},
+        {"name": "b", "type": ["null", "boolean"]},
+    ],
+}
+MANY_FIELDS = (
+    "n bigint, t string, p decimal(6,2), day date, ms timestamp, us timestamp_ntz, f double, b boolean not null"
+)
+WRITTEN: Any = without_logical(MANY)
+"""What a writer makes that keeps to no type: an int of any size."""
+WRITTEN["fields"][0]["type"] = ["long", "null"]
+LONG = st.sampled_from([0, -1, 2**63 - 1, -(2**63), 253402300799999, 253402300800000, -62135596800000, -62135596800001])
+RECORD = st.fixed_dictionaries(
+    {
+        "n": st.none() | st.sampled_from([0, -(2**31), 2**31 - 1, 2**31, -(2**31) - 1]),
+        "t": st.none() | st.text("a\0é", max_size=3),
+        "p": st.none()
+        | st.sampled_from([b"", b"\xff", b"\x01\x86\x9f", b"\x01\x86\xa0", b"\xfe\x79\x61", b"\xfe\x79\x60"]),
+        "day": st.sampled_from([0, -719162, -719163, 2932896, 2932897]),
+        "ms": st.none() | LONG,
+        "us": st.sampled_from([0, 253402300799999999, 253402300800000000, -62135596800000000]) | LONG,
+        "f": st.sampled_from([0.5, -1.0]),
+        "b": st.none() | st.booleans(),
+    }
+)
+
+
+@given(st.lists(RECORD, min_size=1, max_size=4), st.booleans())
+def test_records_that_are_converted_together_have_the_values_of_each_alone(records: list[Any], numbered: bool) -> None:
+    """Field by field where all records fit, one by one where one may not: the same rows, at each bound of each type."""
+    chosen = Avro(schemas={7: MANY}) if numbered else Avro(MANY)
+    pair = AvroLines(parse_fields(MANY_FIELDS), chosen)
+    lines = [(b"\0\0\0\0\7" if numbered else b"") + written(WRITTEN, record) for record in records]
+    alone = pair.sift(lines)
+    together = pair.whole(lines)
+    assert (together is None) == bool(alone.refused)
+    assert together is None or together.equals(alone.batch)
 
 
 def test_messages_name_their_schema_by_number() -> None:
