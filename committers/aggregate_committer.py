@@ -8,10 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from txtopo.committers.table_names import IDENTIFIER_BYTES_MAX, check_columns, split_table
-from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType
+from txtopo.core.fields import FLOAT_KINDS, Field, Fields, FieldType, parse_fields
 from txtopo.errors import TopologyError
-from txtopo.topology.committer_bolt import Aggregate, AggregateKind, Aggregation, CommitterBolt
+from txtopo.topology.committer_bolt import (
+    Aggregate,
+    AggregateKind,
+    Aggregation,
+    CommitterBolt,
+    Later,
+    result_fields,
+)
 from txtopo.topology.event_windows import CELL_KINDS, Cell, TimeWindow, check_zone, width_us
+from txtopo.topology.streams import DEFAULT_STREAM, Stream
 
 KEYS_MAX = 30
 """An index of Postgres has at most 32 columns, and the one on the contribution table has two more than the keys."""
@@ -106,6 +114,9 @@ class AggregateCommitter(CommitterBolt):
     `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
     the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
 
+    `values` declares what components downstream get in the commit of each batch: for each key of the batch, some of its
+    columns as they are after the batch, by name. Then batches cannot be recomputed.
+
     Raises TopologyError if the name of a table or column or a width is not valid, or if a column is named twice.
 
         >>> stays = AggregateCommitter("stays", ["room"], averages={"nights": "nights_avg"}, maxs={"left": "last_left"})
@@ -115,7 +126,7 @@ class AggregateCommitter(CommitterBolt):
 
     committer_kind: ClassVar[str] = "aggregate"
     commits_in_runs: ClassVar[bool] = True
-    can_be_staged: ClassVar[bool] = True
+    can_be_staged = True
 
     def __init__(
         self,
@@ -136,6 +147,7 @@ class AggregateCommitter(CommitterBolt):
         time: str | None = None,
         baseline: bool = False,
         contributions: bool = True,
+        values: str | Fields | None = None,
     ) -> None:
         if any(isinstance(one, str) for one in (keys, sums, averages, mins, maxs, distinct)):
             raise TopologyError(f"{_class(self)}({table!r}): keys and sums are lists of field names, not text")
@@ -146,6 +158,9 @@ class AggregateCommitter(CommitterBolt):
         self.count = count
         self.baseline = baseline
         self.contributions = contributions
+        self.values = None if values is None else parse_fields(values)
+        """What it passes on after each batch, for each key of the batch; None: nothing."""
+        self.can_be_staged = values is None
         averaged = [(field, Average(name, f"{name}_sum", f"{name}_count")) for field, name in _pairs(averages)]
         self.averages: tuple[Average, ...] = tuple(one for _, one in averaged)
         """Averages in the order in which they were named."""
@@ -181,6 +196,15 @@ class AggregateCommitter(CommitterBolt):
 
     def parts(self) -> Mapping[str, CommitterBolt]:
         return self._parts
+
+    def declared_outputs(self, who: str) -> Mapping[str, Stream]:
+        return {} if self.values is None else {DEFAULT_STREAM: Stream(self.values)}
+
+    def cannot(self) -> Mapping[Later, str]:
+        if self.values is None:
+            return super().cannot()
+        why = "its values are passed on, and what followed from those of a batch is unknown"
+        return {"recompute": why, "backfill": why, **super().cannot()}
 
     def _values_of_keys(self, window: str | None, time: str | None) -> Mapping[str, CommitterBolt]:
         if self.distinct and self.baseline:
@@ -250,6 +274,10 @@ class AggregateCommitter(CommitterBolt):
                 raise TopologyError(f"{self}: {cell.field} is a {of}; only texts, binaries and integers are estimated")
         for kind, name, _ in self.aggregates:
             self._check_aggregate(kind, name, self._field(fields, name).type)
+        if self.values is not None:
+            has = result_fields(self.aggregation(), fields)
+            if wrong := self.values.missing_in(has):
+                raise TopologyError(f"{self}: values: {wrong}; each is one of {has.ddl}")
 
     def describe(self) -> Mapping[str, Any]:
         return {
@@ -268,7 +296,11 @@ class AggregateCommitter(CommitterBolt):
             **({"distinct": [list(one[:3]) for one in self.distinct]} if self.distinct else {}),
             **({"cells": [list(one) for one in self.cells]} if self.cells else {}),
             "contributions": self.contributions,
+            **self._described_values(),
         }
+
+    def _described_values(self) -> Mapping[str, Any]:
+        return {} if self.values is None else {"values": self.values.ddl}
 
     def __repr__(self) -> str:
         return f"{_class(self)}({self.table!r})"

@@ -36,7 +36,7 @@ class AppendCommitter(CommitterBolt):
     committer_kind: ClassVar[str] = "append"
     takes_tuples: ClassVar[bool] = True
     commits_in_runs: ClassVar[bool] = True
-    can_be_staged: ClassVar[bool] = True
+    can_be_staged = True
     contributions: bool = True
     front: ClassVar[tuple[str, ...]] = ROW_COLUMNS
     """Columns in front of the fields."""

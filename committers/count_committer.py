@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.committers.aggregate_committer import AggregateCommitter
+from txtopo.core.fields import Fields
 
 
 class CountCommitter(AggregateCommitter):
@@ -17,6 +18,9 @@ class CountCommitter(AggregateCommitter):
 
     `baseline=True` adopts, once, a table that already has rows. `contributions=False` keeps no contribution table; then
     the audit cannot name the batches that contributed to a key, and a batch cannot be recomputed.
+
+    `values` declares what components downstream get in the commit of each batch: for each key of the batch, some of its
+    columns as they are after the batch, such as `"carrier string, count bigint"`. Then batches cannot be recomputed.
 
     Raises TopologyError if the name of a table or column is not valid, or if a column is named twice.
 
@@ -33,8 +37,11 @@ class CountCommitter(AggregateCommitter):
         sums: Mapping[str, str] | Sequence[str] = (),
         baseline: bool = False,
         contributions: bool = True,
+        values: str | Fields | None = None,
     ) -> None:
-        super().__init__(table, keys, count=count, sums=sums, baseline=baseline, contributions=contributions)
+        super().__init__(
+            table, keys, count=count, sums=sums, baseline=baseline, contributions=contributions, values=values
+        )
 
     def describe(self) -> Mapping[str, Any]:
         return {
@@ -44,4 +51,5 @@ class CountCommitter(AggregateCommitter):
             "count": self.count,
             "sums": {one.field: one.column for one in self.aggregates},
             "contributions": self.contributions,
+            **self._described_values(),
         }

@@ -191,6 +191,13 @@ class MemoryDraft:
         rows = {**self._store.tables[name], **self._tables.get(name, {})}
         return {key: values for key, values in rows.items() if values is not None}
 
+    def rows_of(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of a table as column -> value, as this database transaction sees them. Raises KeyError if
+        there is no such table.
+        """
+        names = [column.name for column in self._store.columns[name]]
+        return [dict(zip(names, (*key, *values), strict=True)) for key, values in self._present(name).items()]
+
     def publish(self) -> None:
         """Copy the draft into the store: the database transaction is committed."""
         for name, draft in self._tables.items():

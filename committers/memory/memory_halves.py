@@ -12,6 +12,7 @@ from txtopo.committers.memory.memory_store import MemoryPostgres
 from txtopo.committers.memory.memory_transaction import MemoryTransaction, apply_user_committer
 from txtopo.committers.memory.memory_views import Row, plain_rows, views_of
 from txtopo.committers.protocol.count_tables import Column, shape_of
+from txtopo.committers.protocol.new_values import changed_rows, check_can_emit, emit_rows
 from txtopo.committers.protocol.redo_checks import irreversible_code
 from txtopo.committers.protocol.row_tables import (
     RowShape,
@@ -115,12 +116,19 @@ class MemoryCount:
         result: CommitterResult,
         collector: CommitCollector | None,
     ) -> CommitterCount:
-        """Reverse what the redone batch contributed, then apply the rows."""
+        """Reverse what the redone batch contributed, then apply the rows, then pass on their keys as they are now."""
         txid, reversed_rows = applying.entry.plan.txid, 0
+        if collector is not None:
+            check_can_emit(committer, applying.reverses)
         if applying.reverses is not None:
             expected = applying.results_before.get(committer.name)
             reversed_rows = applying.draft.reverse_batch(committer, txid, applying.reverses, expected)
-        return applying.draft.apply(committer, txid, result, reversed_rows)
+        count = applying.draft.apply(committer, txid, result, reversed_rows)
+        if collector is not None:
+            table, keys = changed_rows(committer, result)
+            reading = MemoryTransaction(committer.name, applying.entry.attempt, tables=applying.draft.rows_of)
+            emit_rows(committer, table, keys, reading.rows_of(table, keys), collector)
+        return count
 
     def last_contributed(self, draft: MemoryDraft, committer: CommitterComponent) -> CommitterResult | None:
         """See MemoryHalf."""
@@ -152,7 +160,9 @@ class MemoryCode:
         """Call the user's driver half."""
         if applying.reverses is not None:
             raise irreversible_code(committer.name, applying.reverses)
-        transaction = MemoryTransaction(committer.name, applying.entry.attempt, applying.store.answers)
+        transaction = MemoryTransaction(
+            committer.name, applying.entry.attempt, applying.store.answers, applying.draft.rows_of
+        )
         count = apply_user_committer(committer, result, transaction, collector)
         applying.transactions.append(transaction)
         return count

@@ -5,7 +5,7 @@ a test.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from txtopo.committers.memory.memory_store import Answers, Executed
@@ -16,6 +16,7 @@ from txtopo.core.values import CommitterCount, CommitterResult, TransactionAttem
 from txtopo.errors import BatchDataError, TxtopoError
 from txtopo.topology.batch_committer import CommitCollector
 from txtopo.topology.components import CommitterComponent
+from txtopo.topology.keyed_table import KeyedTable
 
 
 class MemoryTransaction(UserTransaction):
@@ -31,9 +32,19 @@ class MemoryTransaction(UserTransaction):
         [('select count(*) from words where n > %s', [3])]
     """
 
-    def __init__(self, committer: str, attempt: TransactionAttempt, answers: Answers | None = None) -> None:
+    def __init__(
+        self,
+        committer: str,
+        attempt: TransactionAttempt,
+        answers: Answers | None = None,
+        tables: Callable[[str], Sequence[Mapping[str, Any]]] | None = None,
+    ) -> None:
+        """`tables` returns the rows of a table by its name, as this database transaction sees them; KeyError if there
+        is no such table. Without it, all tables are empty.
+        """
         super().__init__(committer, attempt)
         self._answers = answers
+        self._tables = tables
         self.statements: list[tuple[str, Sequence[Any] | Mapping[str, Any]]] = []
         """Statements with their parameters, in order."""
 
@@ -56,6 +67,22 @@ class MemoryTransaction(UserTransaction):
             raise
         except Exception as error:  # any error that the test lets the database raise
             raise BatchDataError(f"committer {self._committer}: {error}", component=self._committer) from error
+
+    def _rows_of(
+        self, table: KeyedTable, keys: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        wanted = set(keys)
+        try:
+            rows = () if self._tables is None else self._tables(table.table)
+            for row in rows:
+                key = tuple(row[name] for name in table.keys.names)
+                if key in wanted:
+                    yield key, tuple(row[name] for name in table.values.names)
+        except KeyError as error:
+            raise BatchDataError(
+                f"committer {self._committer}: {table.table} cannot be read: there is no {error}",
+                component=self._committer,
+            ) from error
 
 
 def apply_user_committer(

@@ -5,18 +5,20 @@ database transaction of its batch.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg2
 from sqlalchemy import Connection
 
+from txtopo.committers.postgres.keyed_rows import reads_of
 from txtopo.committers.postgres.sql_errors import Answers, translate_user
 from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.protocol.user_transaction import UserTransaction
 from txtopo.core.limits import IDLE_IN_TRANSACTION_TIMEOUT_MS
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, PostgresUnavailable, TxtopoError
+from txtopo.topology.keyed_table import KeyedTable
 
 _OPENING = """set local search_path = public, pg_temp;
 set local standard_conforming_strings = on;
@@ -68,6 +70,14 @@ class PostgresTransaction(UserTransaction):
             raise self._translated(error, ledger_held=held is not None) from error
         finally:
             self._answered_s = time.monotonic()
+
+    def _rows_of(
+        self, table: KeyedTable, keys: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        width = len(table.keys.items)
+        for statement, parameters in reads_of(table, keys):
+            for row in self._execute(statement, parameters):
+                yield tuple(row[:width]), tuple(row[width:])
 
     def _translated(self, error: Exception, *, ledger_held: bool) -> TxtopoError:
         typed = translate_user(

@@ -14,6 +14,7 @@ from txtopo.committers.postgres.append_rows import PostgresAppend, check_deferre
 from txtopo.committers.postgres.apply_counts import Applier
 from txtopo.committers.postgres.apply_run import CountRuns
 from txtopo.committers.postgres.batch_transaction import PostgresTransaction
+from txtopo.committers.postgres.keyed_rows import reads_of
 from txtopo.committers.postgres.reverse import reverse_batch
 from txtopo.committers.postgres.run_half import RunHalf
 from txtopo.committers.postgres.sql_errors import Answers, is_of_ledger, translate_user
@@ -23,6 +24,7 @@ from txtopo.committers.postgres.time_limits import rows_before, time_for
 from txtopo.committers.postgres.transactions import Held
 from txtopo.committers.postgres.upsert_rows import PostgresUpsert
 from txtopo.committers.postgres.user_committers import record_user_committer
+from txtopo.committers.protocol.new_values import changed_rows, check_can_emit, emit_rows
 from txtopo.committers.protocol.redo_checks import irreversible_code, no_contributions
 from txtopo.committers.protocol.user_code import run_commit
 from txtopo.core.values import CommitterCount, CommitterResult, Lead
@@ -100,8 +102,10 @@ class PostgresCount:
         prepare_target(connection, lead, self._applier)
 
     def apply(self, applying: Applying, result: CommitterResult, collector: CommitCollector | None) -> CommitterCount:
-        """Reverse what the redone batch contributed, then apply the rows."""
+        """Reverse what the redone batch contributed, then apply the rows, then pass on their keys as they are now."""
         plan, redo_of, held = applying.entry.plan, applying.reverses, applying.held
+        if collector is not None:
+            check_can_emit(self.component, redo_of)
         if redo_of is not None and self._shape.contributions is None:
             raise no_contributions(self.component.name, redo_of)
         try:
@@ -111,11 +115,23 @@ class PostgresCount:
                 with time_for(applying.connection, rows_before(applying, self.component.name)):
                     reversed_rows = reverse_batch(applying.connection, self.component, self._shape, values, held)
                 held = None
-            return self._applier.apply(
+            count = self._applier.apply(
                 applying.connection, plan.topology, plan.txid, result, held, reversed_rows=reversed_rows
             )
+            if collector is not None:
+                self._emit(applying.connection, result, collector)
         except (SQLAlchemyError, psycopg2.Error, ValueError, OverflowError) as error:
             raise applying.typed(error, applying.held is not None) from error
+        return count
+
+    def _emit(self, connection: Connection, result: CommitterResult, collector: CommitCollector) -> None:
+        table, keys = changed_rows(self.component, result)
+        width, found = len(table.keys.items), {}
+        for statement, parameters in reads_of(table, keys):
+            for row in connection.exec_driver_sql(statement, dict(parameters)):
+                values = [bytes(value) if isinstance(value, memoryview) else value for value in row]
+                found[tuple(values[:width])] = tuple(values[width:])
+        emit_rows(self.component, table, keys, found, collector)
 
     def last_contributed(self, connection: Connection) -> CommitterResult | None:
         """See PostgresHalf."""

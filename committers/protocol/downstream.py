@@ -43,15 +43,18 @@ KeepAlive = Callable[[], None]
 
 
 def commit_phases(topology: Topology) -> range:
-    """Return the phases whose committers are applied during the commit of a batch, in order. The first one needs no
-    engine.
+    """Return the phases at whose ends committers are applied during the commit of a batch, in order. The first one
+    needs no engine.
     """
-    return range(max(topology.phases.values(), default=PROCESSING) + 1)
+    return range(max([*topology.phases.values(), *topology.applied_in.values()], default=PROCESSING) + 1)
 
 
 def committers_of(topology: Topology, phase: int) -> tuple[CommitterComponent, ...]:
-    """Return the committers of one phase in the order in which they are applied: the order in which they were set."""
-    return tuple(item for item in topology.committers if topology.phases[item.name] == phase)
+    """Return the committers that are applied at the end of one phase, in order: those that read tables first, the
+    others as they were set.
+    """
+    applied = topology.applied_in
+    return tuple(item for item in topology.committers if applied[item.name] == phase)
 
 
 class EmittedRows:
@@ -108,7 +111,7 @@ class CommitPhases:
         self._watch = _Watch(attempt, keep_alive)
         self._given: dict[tuple[str, str], pa.Table] = {}
         """(component, stream) -> tuples in canonical order: the same in every attempt, whichever tasks emitted them."""
-        self._results: Mapping[str, CommitterResult] = {}
+        self._results: dict[str, CommitterResult] = {}
         self._edges: dict[str, EdgeCount] = {}
         self._take(handed, PROCESSING)
 
@@ -118,8 +121,10 @@ class CommitPhases:
         return tuple(self._edges.values())
 
     def collector(self, component: CommitterComponent) -> EmittedRows | None:
-        """Return the collector for `commit` of a BatchCommitter; None for a counting committer."""
-        return EmittedRows(component, self._watch.emitted) if component.bolt.runs_code else None
+        """Return the collector for `commit` of a BatchCommitter, and for the values that a counting committer passes
+        on; None for a committer that emits nothing.
+        """
+        return EmittedRows(component, self._watch.emitted) if component.bolt.runs_code or component.outputs else None
 
     def applied(self, component: CommitterComponent, emitted: EmittedRows | None) -> None:
         """Store what an applied committer emitted, for the next phases."""
@@ -127,7 +132,7 @@ class CommitPhases:
             self._keep(component.name, stream, fields, table)
 
     def result(self, component: CommitterComponent) -> CommitterResult:
-        """Return the input of the committer's driver half, in the phase that was entered last."""
+        """Return the input of the committer's driver half; its phase was entered."""
         return self._results[component.name]
 
     def enter(self, phase: int) -> None:
@@ -205,11 +210,12 @@ class CommitPhases:
         )
 
     def _take(self, results: Sequence[CommitterResult], phase: int) -> None:
-        self._results = {result.committer: result for result in results}
         for result in results:
             if self._topology.phases.get(result.committer, PROCESSING) > phase:
                 self._take_deferred(result)
-            elif phase and result.bytes > limits.RESULTS_BYTES_MAX:
+                continue
+            self._results[result.committer] = result
+            if phase and result.bytes > limits.RESULTS_BYTES_MAX:
                 raise _too_large(result.committer, result.bytes)
 
     def _take_deferred(self, result: CommitterResult) -> None:

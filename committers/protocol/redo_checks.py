@@ -41,3 +41,12 @@ def irreversible_code(committer: str, redo_of: int) -> BatchDataError:
         f"committer {committer} is custom code, so batch {redo_of} cannot be reversed",
         component=committer,
     )
+
+
+def values_were_read(committer: str, redo_of: int) -> BatchDataError:
+    """The error for a committer whose new values are read downstream."""
+    return BatchDataError(
+        f"committer {committer} passes on its values, and what followed from those of batch {redo_of} cannot be "
+        f"reversed",
+        component=committer,
+    )

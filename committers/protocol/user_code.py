@@ -13,7 +13,7 @@ from txtopo.errors import BatchDataError, NoBatchAtFault, TxtopoError, raise_if_
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector
 from txtopo.topology.components import CommitterComponent
 from txtopo.topology.streams import DEFAULT_STREAM
-from txtopo.topology.user_exceptions import is_of_code, said, user_line
+from txtopo.topology.user_exceptions import is_of_code, noted, said, user_line
 
 DETAIL_CHARACTERS_MAX = 20_000
 INSTALL_HERE = "install the module where the driver runs, then start `txtopo run` again"
@@ -109,4 +109,8 @@ def user_failure(name: str, error: BaseException) -> TxtopoError:
         cause = cause_of(name, type(error).__name__, where)
     trace = "".join(traceback.format_exception(error))
     detail = trace if len(trace) <= DETAIL_CHARACTERS_MAX else f"{trace[:DETAIL_CHARACTERS_MAX]}\n… (cut)"
-    return BatchDataError(f"{where}: {what}" if where else what, component=component, detail=detail, cause=cause)
+    step, values = noted(error)
+    message = ": ".join(filter(None, [step, where, what]))
+    return BatchDataError(
+        f"{message}; on {values}" if values else message, component=component, detail=detail, cause=cause
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from txtopo.committers.protocol.statement_guard import objection
 from txtopo.core.values import TransactionAttempt
 from txtopo.errors import BatchDataError, TxtopoError
+from txtopo.topology.keyed_table import KeyedTable, can_be_stored
 
 
 class UserTransaction(ABC):
@@ -50,6 +51,29 @@ class UserTransaction(ABC):
             self._failure = error
             raise
 
+    def rows_of(self, table: KeyedTable, keys: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
+        """See CommitTransaction."""
+        if self._failure is not None:
+            raise self._failure
+        wanted = [key for key in dict.fromkeys(map(tuple, keys)) if can_be_stored(key)]
+        try:
+            if not self._is_open:
+                raise BatchDataError(
+                    f"committer {self._committer} may not read {table.table}: the commit of its batch has ended",
+                    component=self._committer,
+                    fault="refused statement",
+                )
+            return dict(self._rows_of(table, wanted)) if wanted else {}
+        except TxtopoError as error:
+            self._failure = error
+            raise
+
     @abstractmethod
     def _execute(self, statement: str, parameters: Sequence[Any] | Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         """Execute a statement that was checked. Raises BatchDataError or StoreUnavailable."""
+
+    @abstractmethod
+    def _rows_of(
+        self, table: KeyedTable, keys: Sequence[tuple[Any, ...]]
+    ) -> Iterable[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return key and values of the rows with these keys, which are different. Raises as `_execute`."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -21,15 +24,22 @@ from txtopo.core.values import (
     CommitterResult,
     TransactionAttempt,
 )
+from txtopo.errors import BatchDataError
 from txtopo.spouts.arrow_types import arrow_schema
 from txtopo.testing.feeding import FeederSpout
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.components import CommitterComponent, SpoutComponent, Subscription
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.outputs import parse_outputs
 from txtopo.topology.streams import Stream, Tuple
 from txtopo.topology.tuple_bolts import BatchOutputCollector, TopologyContext
 
 WORDS = parse_fields("word string, n bigint")
+FLIGHTS = KeyedTable(
+    table="public.flights_count",
+    keys=parse_fields("carrier string, origin string"),
+    values=parse_fields("count bigint, distance decimal(38,0)"),
+)
 Rows = Sequence[tuple[Any, ...]]
 Commit = Callable[[CommitTransaction, Sequence[Tuple], CommitCollector], int | None]
 
@@ -411,3 +421,69 @@ class OwnCommitterContract:
 
         assert isinstance(outcome, Aborted)
         assert "2 tuples arrived at its tasks, 0 were passed to the commit" in outcome.failure.message
+
+    def test_rows_are_read_by_key_as_the_batch_before_has_left_them(self, world: LedgerWorld) -> None:
+        """By `reads` it is applied before the committer of the table. NULL is a key, and a text that no table has is no
+        key; after a failed statement nothing is read.
+        """
+        seen: list[Any] = []
+        asked = [("AA", None), ("UA", "EWR"), ("AA", "JFK"), ("x", "y"), (None, None), ("a\0", "b"), ("AA", None)]
+
+        def read(transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
+            seen.append(dict(transaction.rows_of(FLIGHTS, asked)))
+            assert transaction.rows_of(FLIGHTS, []) == {}
+            return None
+
+        bolt = Words(read)
+        bolt.reads = ("by_route",)
+        driver = lead_on(world, own(bolt), committer())
+        for txid in (1, 2):
+            outcome = driver.commit(driver.ready(txid), results=(words([("a", 1)]), result_of(ROWS)))
+            assert isinstance(outcome, Committed), outcome
+
+        assert seen == [{}, {(carrier, origin): (n, Decimal(sums)) for carrier, origin, n, sums in ROWS}]
+
+    def test_reading_a_table_that_is_not_there_fails_the_batch(self, world: LedgerWorld) -> None:
+        """Also if the code continues."""
+        missing = KeyedTable(table="public.no_table", keys=FLIGHTS.keys, values=FLIGHTS.values)
+
+        def read(transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:
+            with contextlib.suppress(BatchDataError):
+                transaction.rows_of(missing, [("AA", "JFK")])
+            with pytest.raises(BatchDataError):
+                transaction.rows_of(FLIGHTS, [("AA", "JFK")])
+            return None
+
+        _, outcome = try_with(world, read)
+
+        assert isinstance(outcome, Aborted)
+        assert "no_table" in outcome.failure.message
+
+    def test_nothing_is_read_after_the_commit(self, world: LedgerWorld) -> None:
+        """A transaction that was kept is closed."""
+        kept: list[CommitTransaction] = []
+        _, outcome = try_with(world, lambda transaction, rows, collector: kept.append(transaction))
+        assert isinstance(outcome, Committed), outcome
+        with pytest.raises(BatchDataError, match=r"no_table|the commit of its batch has ended"):
+            kept[0].rows_of(KeyedTable(table="public.no_table", keys=FLIGHTS.keys, values=FLIGHTS.values), [("a", "b")])
+
+    def test_a_counting_committer_passes_on_the_rows_of_the_batch(self, world: LedgerWorld) -> None:
+        """As they are after it; a batch that redoes one of them is refused, since what followed stays."""
+        fields = "origin string, distance decimal(38,0), carrier string"
+        counting = committer(values=fields)
+        passing = replace(counting, outputs=counting.bolt.declared_outputs("by_route"))
+        further = CountCommitter("totals", ["carrier", "origin", "distance"])
+        read = Subscription(source="by_route")
+        below = CommitterComponent(name="totals", bolt=further, input=read, fields=parse_fields(fields))
+        driver = lead_on(world, passing, below)
+        for txid in (1, 2):
+            outcome = driver.commit(driver.ready(txid), results=(result_of(ROWS),))
+            assert isinstance(outcome, Committed), outcome
+
+        expected = {(carrier, origin, Decimal(sums * n)): (1,) for carrier, origin, _, sums in ROWS for n in (1, 2)}
+        assert world.rows("totals") == expected
+        assert world.counts(2)["totals"] == (3, 3, 3, 3, 0)
+        again = driver.commit(driver.redo(3, 1), results=(result_of(ROWS),))
+        assert isinstance(again, Aborted)
+        assert "by_route passes on its values, and what followed from those of batch 1" in again.failure.message
+        assert world.rows("totals") == expected

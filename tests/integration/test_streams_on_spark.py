@@ -11,10 +11,11 @@ from tests.kit.row_batches import texts
 from txtopo import CountCommitter
 from txtopo.testing import TopologyHarness
 from txtopo.topology.components import Acking, Topology
-from txtopo.trident import Count, FilterNull, Max, PostgresMapState, Split, Sum, TridentTopology
+from txtopo.trident import Count, FilterNull, MapGet, Max, PostgresMapState, Split, Sum, TridentTopology
 
 pytestmark = pytest.mark.spark
 
+TABLES = ("word_counts", "sizes", "most", "longest", "asked", "news")
 LINES = (["the man on the moon", "a b"], ["hello", "", "the man"], ["x"])
 
 
@@ -24,7 +25,10 @@ def streams(acking: Acking) -> Topology:
     lines = topology.new_stream("lines", texts(*LINES))
     more = lines.flat_map(lambda line: [word.upper() for word in line.split()], "word string").parallelism_hint(2)
     words = topology.merge(lines.flat_map(Split(), "word string"), more).filter(FilterNull("word")).name("words")
-    words.group_by("word").persistent_aggregate(PostgresMapState("word_counts"), Count(), "n bigint")
+    counts = words.group_by("word").persistent_aggregate(PostgresMapState("word_counts"), Count(), "n bigint")
+    asked = words.group_by("word").state_query(counts, MapGet(), "seen bigint").name("asked")
+    asked.persist("asked_seen", CountCommitter("asked", ["word", "seen"]))
+    counts.new_values().map(str, "text string", of="n").persist("news", CountCommitter("news", ["text"]))
     sized = words.each("word", len, "size bigint")
     sizes = sized.group_by("size").chained_agg().aggregate(Count(), "n bigint").aggregate(Sum("size"), "total bigint")
     sizes.chain_end().name("sizes").persist("sizes_seen", CountCommitter("sizes", ["size", "n", "total"]))
@@ -41,14 +45,18 @@ def test_streams_give_the_same_on_spark(spark_session: SparkSession, acking: Ack
     for session in (None, spark_session):
         with TopologyHarness(topology, session=session) as harness:
             harness.run()
-            tables = {name: harness.table(name) for name in ("word_counts", "sizes", "most", "longest")}
-            emitted = {name: sorted(harness.values(name), key=repr) for name in ("words", "sizes", "most", "longest")}
+            tables = {name: harness.table(name) for name in TABLES}
+            emitted = {
+                name: sorted(harness.values(name), key=repr) for name in ("words", "sizes", "most", "longest", "asked")
+            }
             seen.append((tables, emitted))
 
     here, spark = seen
     assert spark == here
     assert here[0]["word_counts"][("the",)] == (3,)
     assert here[0]["word_counts"][("THE",)] == (3,)
+    assert here[0]["asked"]["the", None] == (2,)
+    assert here[0]["asked"]["the", 2] == (1,)
     assert here[0]["most"] == {(4,): (1,), (5,): (1,), (1,): (1,)}
 
 

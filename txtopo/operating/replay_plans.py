@@ -237,6 +237,9 @@ def _keepless(connection: Connection, topology: str) -> str | None:
         return f"the description of {topology} in txtopo.topology cannot be read ({error})"
     if own:
         return f"committer {', '.join(own)} is custom code, so its batches cannot be reversed"
+    passing = sorted(name for name, one in (row["description"] if row else {})["committers"].items() if "values" in one)
+    if passing:
+        return f"committer {', '.join(passing)} passes on its values, and what followed from them cannot be reversed"
     without = sorted(name for name, committer in committers.items() if not committer.contributions)
     if not without:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from txtopo.core.fields import Fields, parse_fields
@@ -12,6 +12,7 @@ from txtopo.errors import TopologyError, unreachable
 from txtopo.topology.check_component import check_code_runs, check_config, check_copied
 from txtopo.topology.committer_bolt import LATER, Aggregation, CommitterBolt, Later
 from txtopo.topology.describe import class_name, digest_of, streams_json, subscription_json
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.outputs import parse_outputs, parse_result
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import BatchOutputCollector, TopologyContext
@@ -38,6 +39,13 @@ class CommitTransaction(Protocol):
 
         Raises BatchDataError, naming the committer, if the statement fails because of data or would end the database
         transaction.
+        """
+
+    def rows_of(self, table: KeyedTable, keys: Iterable[Sequence[Any]]) -> Mapping[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the values of the rows with these keys, by key, as they are in this database transaction: also what
+        other committers have changed in it. A key that has no row is not in it.
+
+        Raises BatchDataError, naming the committer, if the table cannot be read.
         """
 
 

@@ -182,6 +182,7 @@ class TopologyBuilder:
         """
         wiring = Connections(self._name, self._spouts, self._bolts, self._with_parts())
         wiring.check_presence_and_sources()
+        wiring.check_tables_read()
         bolts, committers = wiring.bolts_in_order(), wiring.committers_in_order()
         wiring.check_streams()
         for bolt in bolts:

@@ -12,7 +12,7 @@ from txtopo.topology.components import Acking, Guarantee, SpoutComponent, Subscr
 from txtopo.topology.declarer import CommitterDraft, Draft, FrameDraft, TupleDraft
 from txtopo.topology.guarantees import acceptable, given, is_enough, why
 from txtopo.topology.outputs import fields_of
-from txtopo.topology.phases import PROCESSING, phases_of
+from txtopo.topology.phases import PROCESSING, Phases, phases_of, readers_of
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 
 BoltDraft = FrameDraft | TupleDraft
@@ -59,6 +59,16 @@ class Connections:
                 f'(acking="batch")'
             )
 
+    def check_tables_read(self) -> None:
+        """Check that a committer reads tables of counting committers of this topology only."""
+        for committer in self._committers.values():
+            for name in committer.bolt.reads:
+                if name not in self._committers or self._committers[name].takes_tuples:
+                    raise TopologyError(
+                        f"{committer.name!r} reads the table of {name!r}, which is no counting committer of this "
+                        f"topology"
+                    )
+
     def check_streams(self) -> None:
         """Check that streams, groupings, fields and tables fit, that nothing is left unread, and that each component
         can run in its phase.
@@ -78,18 +88,23 @@ class Connections:
         return [self._bolts[name] for name in _in_order({**self._bolts, **self._committers}) if name in self._bolts]
 
     def committers_in_order(self) -> list[CommitterDraft]:
-        """Return the committers by phase, so each after the committers upstream of it; within a phase in the order in
-        which they were set.
+        """Return the committers by the phase in which they are applied, so each after the committers upstream of it;
+        within a phase those that read tables first, the others in the order in which they were set.
         """
         _in_order({**self._bolts, **self._committers})
-        phases = self._phases
-        return sorted(self._committers.values(), key=lambda one: phases[one.name])
+        applied = self._all_phases.applied
+        return sorted(self._committers.values(), key=lambda one: (applied[one.name], not one.bolt.reads))
 
     @property
     def _phases(self) -> Mapping[str, int]:
-        """Return the phase of each component (see `phases_of`). Call it only after the check for cycles."""
+        """Return the phase of each component. Call it only after the check for cycles."""
+        return self._all_phases.of
+
+    @property
+    def _all_phases(self) -> Phases:
         reads = {one.name: [item.source for item in one.inputs] for one in self._readers()}
-        return phases_of(reads, self._committers)
+        readers = readers_of({one.name: one.bolt.reads for one in self._committers.values()})
+        return phases_of(reads, self._committers, readers)
 
     def fields(self, reader: str, subscription: Subscription) -> Fields:
         """Return the fields of the stream that a subscription reads."""
@@ -294,19 +309,22 @@ def _in_order(drafts: Mapping[str, Draft]) -> list[str]:
     """
     ordered: dict[str, Draft] = {}
     path: list[str] = []
+    # A table changes after it was read.
+    readers = readers_of({name: one.bolt.reads for name, one in drafts.items() if isinstance(one, CommitterDraft)})
 
     def visit(draft: Draft) -> None:
         if draft.name in path:
             cycle = path[path.index(draft.name) :]
             kinds = {isinstance(drafts[name], CommitterDraft) for name in cycle}
             kind = "bolts and committer bolts" if len(kinds) > 1 else "committer bolts" if kinds == {True} else "bolts"
-            raise TopologyError(f"the {kind} form a cycle: {' -> '.join([*cycle, draft.name])} (each reads the next)")
+            how = "each reads the next, or is applied after it read the table" if readers else "each reads the next"
+            raise TopologyError(f"the {kind} form a cycle: {' -> '.join([*cycle, draft.name])} ({how})")
         if draft.name in ordered:
             return
         path.append(draft.name)
-        for subscription in draft.inputs:
-            if subscription.source in drafts:
-                visit(drafts[subscription.source])
+        for source in (*(one.source for one in draft.inputs), *readers.get(draft.name, ())):
+            if source in drafts:
+                visit(drafts[source])
         path.pop()
         ordered[draft.name] = draft
 

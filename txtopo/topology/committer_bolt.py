@@ -107,9 +107,13 @@ class CommitterBolt(ABC):
     the database what the batches one by one would have left. Safe by default: a kind that does not say so commits one
     by one.
     """
-    can_be_staged: ClassVar[bool] = False
+    can_be_staged: bool = False
     """True: tasks may store its result rows in Postgres if there are too many for the driver; the commit merges them
     (R10).
+    """
+    reads: tuple[str, ...] = ()
+    """Names of counting committers of the topology whose tables its driver half reads: as the batch before has left
+    them, so it is applied before them.
     """
     contributions: bool = False
     """True: it stores what each batch added, so that a batch can be reversed and recomputed."""

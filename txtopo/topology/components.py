@@ -15,7 +15,7 @@ from txtopo.core.values import RejectedRow, TransactionAttempt
 from txtopo.errors import unreachable
 from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.launch import launch
-from txtopo.topology.phases import PROCESSING, phases_of
+from txtopo.topology.phases import PROCESSING, Phases, phases_of, readers_of
 from txtopo.topology.spark_types import DataFrame, FrameFunction, RowsPromise, SparkSession
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -374,13 +374,23 @@ class Topology:
         return bool(self.tuple_bolts) or any(item.bolt.takes_tuples for item in self.committers)
 
     @cached_property
+    def _phases(self) -> Phases:
+        components = (*self.bolts, *self.committers)
+        reads = {item.name: [one.source for one in item.inputs] for item in components}
+        readers = readers_of({item.name: item.bolt.reads for item in self.committers})
+        return phases_of(reads, [item.name for item in self.committers], readers)
+
+    @property
     def phases(self) -> Mapping[str, int]:
         """The phase number of each bolt and committer, see `phases_of`: 0 is the processing phase, higher numbers are
         the commit phase.
         """
-        components = (*self.bolts, *self.committers)
-        reads = {item.name: [one.source for one in item.inputs] for item in components}
-        return phases_of(reads, [item.name for item in self.committers])
+        return self._phases.of
+
+    @property
+    def applied_in(self) -> Mapping[str, int]:
+        """The phase at whose end each committer is applied: its own, or a later one if its table is read before."""
+        return self._phases.applied
 
     @property
     def single_commits(self) -> str | None:
@@ -388,6 +398,8 @@ class Topology:
         for item in self.committers:
             if not item.bolt.commits_in_runs:
                 return f"committer {item.name} is a {type(item.bolt).__name__}, which commits batches one by one"
+            if item.outputs:
+                return f"committer {item.name} passes on what it has, in the commit of each batch"
             if self.phases[item.name] != PROCESSING:
                 return f"committer {item.name} is downstream of a committer, so it runs in the commit of each batch"
         return None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     )
     from txtopo.trident.functions import ArrowFilter, ArrowFunction, FilterNull, Split
     from txtopo.trident.grouped import ChainedAggregate, GroupedStream
+    from txtopo.trident.state_query import MapGet, QueryFunction, ReadOnlyMapState
     from txtopo.trident.states import PostgresMapState
     from txtopo.trident.static_states import CsvRows, PythonRows, StaticRows, StaticState
     from txtopo.trident.stream import PersistedState, TridentStream
@@ -39,11 +40,14 @@ _HOMES = {
     "CountDistinct": "txtopo.trident.aggregates",
     "FilterNull": "txtopo.trident.functions",
     "GroupedStream": "txtopo.trident.grouped",
+    "MapGet": "txtopo.trident.state_query",
     "Max": "txtopo.trident.aggregates",
     "Mean": "txtopo.trident.aggregates",
     "Min": "txtopo.trident.aggregates",
     "PersistedState": "txtopo.trident.stream",
     "PostgresMapState": "txtopo.trident.states",
+    "QueryFunction": "txtopo.trident.state_query",
+    "ReadOnlyMapState": "txtopo.trident.state_query",
     "ReducerAggregator": "txtopo.trident.aggregates",
     "Split": "txtopo.trident.functions",
     "TridentStream": "txtopo.trident.stream",
@@ -66,11 +70,14 @@ __all__ = [
     "CountDistinct",
     "FilterNull",
     "GroupedStream",
+    "MapGet",
     "Max",
     "Mean",
     "Min",
     "PersistedState",
     "PostgresMapState",
+    "QueryFunction",
+    "ReadOnlyMapState",
     "ReducerAggregator",
     "Split",
     "TridentStream",

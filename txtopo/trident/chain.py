@@ -36,7 +36,7 @@ class StepChain(ArrowBolt):
         self._schema = arrow_schema(self._fields)
         self._running: list[tuple[str, RunningLink]] = []
         for link in self.links:
-            with _named(link.place):
+            with named(link.place):
                 self._running.append((link.place, link.open(opened)))
 
     def execute(self, batch: pa.RecordBatch, collector: ArrowOutputCollector) -> None:
@@ -72,7 +72,7 @@ class StepChain(ArrowBolt):
 def _guarded(place: str, made: Iterator[ChainRows]) -> Iterator[ChainRows]:
     """Yield the same; an error names the step."""
     while True:
-        with _named(place):
+        with named(place):
             rows = next(made, None)
         if rows is None:
             return
@@ -80,7 +80,8 @@ def _guarded(place: str, made: Iterator[ChainRows]) -> Iterator[ChainRows]:
 
 
 @contextmanager
-def _named(place: str) -> Iterator[None]:
+def named(place: str) -> Iterator[None]:
+    """Let errors of the block say in which step of a stream they were raised."""
     try:
         yield
     except (Exception, SystemExit) as error:

@@ -26,6 +26,7 @@ from txtopo.trident.nodes import (
     MergeNode,
     NameNode,
     PlanNode,
+    QueryNode,
     RegroupNode,
     SpoutNode,
     StreamPlan,
@@ -123,6 +124,8 @@ class StreamCompiler:
                 return self._frame(node)
             case CommitterNode():
                 return self._committer(node)
+            case QueryNode():
+                return self._state_query(node)
         return self._chain(node)
 
     def _regrouped(self, node: RegroupNode) -> Sequence[InputEdge]:
@@ -151,10 +154,10 @@ class StreamCompiler:
                 links.insert(0, top.link)
             elif isinstance(top, HintNode):
                 tasks = top.tasks
-            elif not isinstance(top.parents[0], FrameNode):
+            elif not isinstance(top.parents[0], FrameNode | QueryNode):
                 name = name or top.name
             top = top.parents[0]
-        if not links and tasks is None and isinstance(top, FrameNode):
+        if not links and tasks is None and isinstance(top, FrameNode | QueryNode):
             return self._output(top)
         return [self._component(node, links, self._output(top), name, tasks)]
 
@@ -211,9 +214,18 @@ class StreamCompiler:
         if len(inputs) > 1:
             inputs = [self._identity(parent, inputs)]
         tasks = self._tasks(node, inputs)
-        declarer = self._builder.set_committer_bolt(node.name, node.committer, parallelism_hint=tasks)
+        # New values cost a statement a batch.
+        bolt = node.emitting if node.emitting is not None and self._readers.get(node) else node.committer
+        declarer = self._builder.set_committer_bolt(node.name, bolt, parallelism_hint=tasks)
         self._read(node, declarer, inputs, tasks)
         return [InputEdge(source=node.name, tasks=1)]
+
+    def _state_query(self, node: QueryNode) -> Sequence[InputEdge]:
+        inputs = self._output(node.parents[0])
+        name = self._name_after(node) or self._new_name(node)
+        tasks = self._tasks(node, inputs)
+        self._read(node, self._builder.set_committer_bolt(name, node.query, parallelism_hint=tasks), inputs, tasks)
+        return [InputEdge(source=name, tasks=1)]
 
     def _read(self, node: PlanNode, declarer: BoltDeclarer, inputs: Sequence[InputEdge], tasks: int) -> None:
         for edge in inputs:

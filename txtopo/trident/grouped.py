@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from txtopo.core.fields import FLOAT_KINDS, Fields
 from txtopo.errors import TopologyError, TopologyTypeError
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.trident.aggregate_links import AggregateLink, AggregatePart
-from txtopo.trident.aggregates import AnyAggregator, can_be_partial
+from txtopo.trident.aggregates import AnyAggregator, CountDistinct, can_be_partial
 from txtopo.trident.checks import arguments_of, check_copied, declared, known
 from txtopo.trident.nodes import StreamStep
+from txtopo.trident.state_query import QueryFunction
 from txtopo.trident.states import PostgresMapState, committer_of
 
 if TYPE_CHECKING:
@@ -57,8 +59,23 @@ class GroupedStream:
         if not isinstance(state, PostgresMapState):
             raise TopologyTypeError(f"{step.who}: {state!r} is not a state such as PostgresMapState('table')")
         one = checked(step, self._stream, aggregator, fields)
-        committer = committer_of(step.who, state, self._names, one.aggregator, one.made, self._stream.fields)
-        return PersistedState(self._stream._plan, self._stream._kept(step, state.name, committer))
+        before = self._stream.fields
+        committer = committer_of(step.who, state, self._names, one.aggregator, one.made, before)
+        keys = tuple(field for name in self._names if (field := before.get(name)) is not None)
+        emitting, table = None, None
+        if not isinstance(one.aggregator, CountDistinct):
+            emitting = committer_of(
+                step.who, state, self._names, one.aggregator, one.made, before, Fields((*keys, *one.made.items))
+            )
+            table = KeyedTable(table=committer.table, keys=Fields(keys), values=one.made)
+        return PersistedState(
+            self._stream._plan, self._stream._kept(step, state.name, committer, emitting=emitting, table=table)
+        )
+
+    def state_query(self, state: PersistedState, function: QueryFunction, fields: str) -> TridentStream:
+        """Append what a state answers, asked with the fields of the group; see `TridentStream.state_query`."""
+        label = f"group_by({', '.join(self._names)}).state_query"
+        return self._stream._asked(label, state, function, fields, self._names)
 
     def to_stream(self) -> TridentStream:
         """Return the stream without its groups."""

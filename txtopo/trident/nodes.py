@@ -11,9 +11,11 @@ from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError
 from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.components import Spout
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 from txtopo.trident.links import Link
+from txtopo.trident.state_query import StateQuery
 
 _ROOM = str(Path(__file__).parent)
 
@@ -108,6 +110,18 @@ class CommitterNode(PlanNode):
 
     name: str
     committer: CommitterBolt
+    emitting: CommitterBolt | None = None
+    """The same committer if its new values are read; None: `committer` serves both."""
+    table: KeyedTable | None = None
+    """What can be asked; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class QueryNode(PlanNode):
+    """A step that asks a state."""
+
+    state: CommitterNode
+    query: StateQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,6 +147,10 @@ class StreamPlan:
     """All nodes of a topology, in the order of the calls that made them."""
 
     topology: str
+    query: str | None = None
+    """Name of the query that it answers outside of batches; None: it is the plan of the topology."""
+    main: StreamPlan | None = None
+    """The plan of the topology whose states a query asks."""
     nodes: list[PlanNode] = field(default_factory=list)
 
     def add(self, node: PlanNode) -> None:

@@ -8,7 +8,8 @@ from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import TopologyError
-from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.committer_bolt import CommitterBolt, result_fields
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.trident.aggregates import AnyAggregator, Count, CountDistinct, Max, Min, Sum
 
 
@@ -33,41 +34,55 @@ class PostgresMapState:
 
 
 def committer_of(
-    who: str, state: PostgresMapState, keys: Sequence[str], aggregator: AnyAggregator, made: Fields, before: Fields
-) -> CommitterBolt:
-    """Return the committer that keeps an aggregate by these keys. Raises TopologyError if no table can keep it, or if
-    the column has another type than the field.
+    who: str,
+    state: PostgresMapState,
+    keys: Sequence[str],
+    aggregator: AnyAggregator,
+    made: Fields,
+    before: Fields,
+    values: Fields | None = None,
+) -> AggregateCommitter:
+    """Return the committer that keeps an aggregate by these keys; `values` are the fields that it passes on. Raises
+    TopologyError if no table can keep it, or if the column has another type than the field.
     """
     field = made.items[0]
+    count, kept = state.count, state.contributions
     match aggregator:
         case Count(of=()):
             _check_type(who, field, FieldType("bigint"))
-            return CountCommitter(state.table, keys, count=field.name, contributions=state.contributions)
+            return CountCommitter(state.table, keys, count=field.name, contributions=kept, values=values)
         case Sum(of=(name,)):
             scale = _type_of(before, name).scale or 0
             _check_type(who, field, FieldType("decimal", DECIMAL_PRECISION_MAX, scale))
             return CountCommitter(
-                state.table, keys, count=state.count, sums={name: field.name}, contributions=state.contributions
+                state.table, keys, count=count, sums={name: field.name}, contributions=kept, values=values
             )
         case Min(of=(name,)):
             _check_type(who, field, _type_of(before, name))
             return AggregateCommitter(
-                state.table, keys, count=state.count, mins={name: field.name}, contributions=state.contributions
+                state.table, keys, count=count, mins={name: field.name}, contributions=kept, values=values
             )
         case Max(of=(name,)):
             _check_type(who, field, _type_of(before, name))
             return AggregateCommitter(
-                state.table, keys, count=state.count, maxs={name: field.name}, contributions=state.contributions
+                state.table, keys, count=count, maxs={name: field.name}, contributions=kept, values=values
             )
         case CountDistinct(of=(name,)):
             _check_type(who, field, FieldType("bigint"))
-            return AggregateCommitter(
-                state.table, keys, count=state.count, distinct={name: field.name}, contributions=state.contributions
-            )
+            return AggregateCommitter(state.table, keys, count=count, distinct={name: field.name}, contributions=kept)
     raise TopologyError(
         f"{who}: a table keeps Count(), Sum, Min, Max and CountDistinct; for {type(aggregator).__name__} write a "
         f"BatchCommitter and .persist, or aggregate each batch and persist what it gives"
     )
+
+
+def table_of(committer: CommitterBolt, fields: Fields) -> KeyedTable | None:
+    """Return what can be asked of a committer that reads these fields; None: nothing."""
+    if not isinstance(committer, AggregateCommitter) or committer.distinct:
+        return None
+    aggregation = committer.aggregation()
+    has, width = result_fields(aggregation, fields).items, len(aggregation.sources)
+    return KeyedTable(table=committer.table, keys=Fields(has[:width]), values=Fields(has[width:]))
 
 
 def _type_of(before: Fields, name: str) -> FieldType:

@@ -11,12 +11,14 @@ from txtopo.core.fields import Fields
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.check_component import check_tasks
 from txtopo.topology.committer_bolt import CommitterBolt
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.outputs import fields_of, parse_outputs
 from txtopo.topology.spark_types import FrameFunction, RowsPromise
 from txtopo.topology.streams import DEFAULT_STREAM
 from txtopo.topology.tuple_bolts import CustomStreamGrouping, TupleBolt
 from txtopo.trident.aggregate_links import FirstLink, by_fields
 from txtopo.trident.aggregates import AnyAggregator
+from txtopo.trident.asking import asking
 from txtopo.trident.checks import (
     Names,
     appended,
@@ -42,12 +44,15 @@ from txtopo.trident.nodes import (
     LinkNode,
     NameNode,
     PlanNode,
+    QueryNode,
     RegroupNode,
     StreamPlan,
     StreamStep,
     caller,
     chain_before,
 )
+from txtopo.trident.state_query import QueryFunction
+from txtopo.trident.states import table_of
 from txtopo.trident.static_states import StaticState
 
 
@@ -241,7 +246,7 @@ class TridentStream:
         """
         step = self._step(f"name({name})")
         self._plan.check_new(step.who, checked_name(step.who, name))
-        if not isinstance(self._node, LinkNode | FrameNode | HintNode):
+        if not isinstance(self._node, LinkNode | FrameNode | HintNode | QueryNode):
             raise TopologyError(f"{step.who}: the step before has a name, or is no step that a component runs")
         return self._added(self._annotated(NameNode, step, name=name))
 
@@ -311,6 +316,17 @@ class TridentStream:
             raise TopologyTypeError(f"{step.who}: {other!r} is not a stream")
         return self._added(joined(self, other, step, on, left_on, right_on, how))
 
+    def state_query(
+        self, state: PersistedState, function: QueryFunction, fields: str, *, of: Names | None = None
+    ) -> TridentStream:
+        """Append what a state answers, asked with the values of the fields `of`. It is asked in the commit of each
+        batch, and answers as the batch before has left it, whatever this batch changes in it. What follows runs in the
+        driver.
+
+        Raises TopologyError if a query follows from new values of its own state.
+        """
+        return self._asked("state_query", state, function, fields, self.fields.names if of is None else of)
+
     def apply(self, assembly: Callable[[TridentStream], TridentStream]) -> TridentStream:
         """Return what a function makes of this stream (Trident's applyAssembly)."""
         made = assembly(self)
@@ -327,7 +343,26 @@ class TridentStream:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _kept(self, step: StreamStep, name: str, committer: CommitterBolt) -> CommitterNode:
+    def _asked(
+        self, label: str, state: PersistedState, function: QueryFunction, fields: str, of: Names
+    ) -> TridentStream:
+        if not isinstance(state, PersistedState):
+            raise TopologyTypeError(
+                f"{self._step(label).who}: {state!r} is not a state such as persistent_aggregate keeps"
+            )
+        step = self._step(f"{label}({state._node.name}, {type(function).__name__})")
+        return self._added(asking(self, step, state._node, state._plan, function, fields, of))
+
+    def _kept(
+        self,
+        step: StreamStep,
+        name: str,
+        committer: CommitterBolt,
+        emitting: CommitterBolt | None = None,
+        table: KeyedTable | None = None,
+    ) -> CommitterNode:
+        if self._plan.query is not None:
+            raise TopologyError(f"{step.who}: a query keeps nothing: it only reads")
         self._plan.check_new(step.who, checked_name(step.who, name))
         if not isinstance(committer, CommitterBolt):
             raise TopologyTypeError(f"{step.who}: {label_of(committer)} is not a committer such as CountCommitter(…)")
@@ -337,10 +372,18 @@ class TridentStream:
             committer.check_fields(self.fields)
         except TopologyError as error:
             raise TopologyError(f"{step.who}: {error}") from error
-        outputs = committer.declared_outputs(step.who)
+        outputs = (emitting or committer).declared_outputs(step.who)
         made = fields_of(outputs[DEFAULT_STREAM]) if DEFAULT_STREAM in outputs else Fields(())
         node = CommitterNode(
-            step=step, fields=made, parents=(self._node,), turn=name, base=name, name=name, committer=committer
+            step=step,
+            fields=made,
+            parents=(self._node,),
+            turn=name,
+            base=name,
+            name=name,
+            committer=committer,
+            emitting=emitting,
+            table=table if table is not None else table_of(committer, self.fields),
         )
         self._plan.add(node)
         return node
@@ -424,14 +467,16 @@ class PersistedState:
         self._node = node
 
     def new_values(self) -> TridentStream:
-        """Return what the committer emits, as a stream: its steps run in the commit of each batch, in the driver.
+        """Return what the committer emits, as a stream: its steps run in the commit of each batch, in the driver. A
+        persistent aggregate emits each group of the batch with its value after the batch.
 
         Raises TopologyError if the committer emits nothing.
         """
         if not self._node.fields.items:
             raise TopologyError(
-                f"{self._node.step.who}: {type(self._node.committer).__name__} emits nothing; only a committer with "
-                f"`outputs`, such as NewIds, has new values"
+                f"{self._node.step.who}: {type(self._node.committer).__name__} emits nothing; new values have "
+                f"persistent aggregates, counting committers with `values`, and committers with `outputs`, such as "
+                f"NewIds"
             )
         return TridentStream(self._plan, self._node)
 
