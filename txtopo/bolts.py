@@ -7,6 +7,7 @@ from __future__ import annotations
 from txtopo.topology.batch_committer import BatchCommitter, CommitCollector, CommitTransaction
 from txtopo.topology.batching_bolt import BatchingBolt, is_tick
 from txtopo.topology.bloom import BloomFilter, DropRepeated
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.streams import DEFAULT_STREAM, Stream, Tuple
 from txtopo.topology.tuple_bolts import (
     ArrowBolt,
@@ -40,6 +41,7 @@ __all__ = [
     "CustomStreamGrouping",
     "DropRepeated",
     "FailedException",
+    "KeyedTable",
     "OutputCollector",
     "ReportedFailedException",
     "RichBolt",

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -230,14 +231,19 @@ def _quarantined(topology: str, found: Sequence[ReplayBatch]) -> str | None:
 def _keepless(connection: Connection, topology: str) -> str | None:
     """Why contributions cannot be replaced: the names of committers that keep none; None: they can."""
     row = one(connection, _DESCRIPTION, topology=topology)
+    return why_keepless(topology, row["description"] if row else {})
+
+
+def why_keepless(topology: str, description: Mapping[str, Any]) -> str | None:
+    """The same for the stored description of a topology. Pure."""
     try:
-        committers = committers_of(row["description"] if row else {})
-        own = sorted(own_committers_of(row["description"] if row else {}))
+        committers = committers_of(description)
+        own = sorted(own_committers_of(description))
     except ValueError as error:
         return f"the description of {topology} in txtopo.topology cannot be read ({error})"
     if own:
         return f"committer {', '.join(own)} is custom code, so its batches cannot be reversed"
-    passing = sorted(name for name, one in (row["description"] if row else {})["committers"].items() if "values" in one)
+    passing = sorted(name for name, found in description["committers"].items() if "values" in found)
     if passing:
         return f"committer {', '.join(passing)} passes on its values, and what followed from them cannot be reversed"
     without = sorted(name for name, committer in committers.items() if not committer.contributions)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from txtopo.core.fields import Fields
+from txtopo.core.fields import Fields, parse_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,17 @@ class KeyedTable:
     """All columns of the key, in the order of the table; none: it has one row."""
     values: Fields
     """The columns that are read."""
+
+    @classmethod
+    def of(cls, table: str, keys: str | Fields, values: str | Fields) -> KeyedTable:
+        """Return a table, `name` (in schema public) or `schema.name`. Raises TopologyError for fields that cannot be
+        parsed.
+
+        >>> KeyedTable.of("words", "word string", "n bigint").table
+        'public.words'
+        """
+        schema, _, name = table.rpartition(".")
+        return cls(table=f"{schema or 'public'}.{name}", keys=parse_fields(keys), values=parse_fields(values))
 
 
 def can_be_stored(key: Sequence[Any]) -> bool:
