@@ -33,11 +33,13 @@ More: docs/python.md on Python programs, docs/bolts.md on bolts, docs/operating.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from txtopo._lazy import lazy_exports
 from txtopo._version import __version__
 from txtopo.topology import launch as _launch
+from txtopo.topology import queries as _queries
 
 if TYPE_CHECKING:
     from txtopo.client import Client, connect
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from txtopo.topology.committer_bolt import CommitterBolt
     from txtopo.topology.components import Acking, Guarantee, Topology
     from txtopo.topology.declarer import BoltDeclarer
+    from txtopo.topology.queries import QueryAnswer
     from txtopo.topology.spark_types import RowsPromise
     from txtopo.topology.specs import Grouping, Spec, spec
 
@@ -178,5 +181,14 @@ def _run_cli(topology: Topology, settings: RunSettings) -> int:
     return run_cli(topology, **settings)
 
 
+def _ask(topology: Topology, name: str, questions: Sequence[Sequence[Any]], dsn: str | None) -> QueryAnswer:
+    from txtopo.client import connect
+    from txtopo.operating.asking import ask_without_tables
+
+    answer = ask_without_tables(topology, name, questions)
+    return connect(dsn).query(topology, name, *questions) if answer is None else answer
+
+
 # The topology room must not import the driver.
 _launch.launch_with(_run_cli)
+_queries.ask_with(_ask)

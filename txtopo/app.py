@@ -39,6 +39,7 @@ from txtopo.errors import (
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
+    TopologyError,
     ZooKeeperUnavailable,
     raise_if_full,
 )
@@ -115,6 +116,11 @@ def drive_to_end(
 ) -> RunResult:
     """Lead, in one or more candidacies, until the run has an end; returns how it ended. Raises TxtopoError."""
     armed = arm_from_environment()
+    if not topology.spouts:
+        raise TopologyError(
+            f"topology {topology.name} has only queries ({', '.join(topology.queries)}): there is nothing to run; "
+            f"`txtopo query` asks them"
+        )
     is_opaque(topology)  # A topology that mixes opaque and other spouts is refused before anything is started.
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:

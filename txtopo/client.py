@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from txtopo._version import __version__
 from txtopo.audit.verdicts import (
@@ -59,6 +60,8 @@ from txtopo.reports.not_found import nearest, no_batch, no_topology
 from txtopo.reports.tables import Rows
 from txtopo.reports.timeline import EventKind, Timeline, TimelineEvent
 from txtopo.reports.trace import Contribution, Target, Trace, UntraceableError
+from txtopo.topology.components import Topology
+from txtopo.topology.queries import QueryAnswer
 
 
 def connect(dsn: str | None = None) -> Client:
@@ -145,6 +148,18 @@ class Client:
             yield Rows(TimelineEvent, found)
             with read.reading(self._dsn) as connection:
                 found = timeline.new(connection)
+
+    def query(self, topology: Topology, name: str, *questions: Sequence[Any]) -> QueryAnswer:
+        """Ask a query of a topology, with a value for each of its fields in each question. The steps run in this
+        process; the states are those of one moment, after the batch that `txid` names.
+
+        Raises ConfigurationError for an unknown query and for values that do not fit, NotFoundError if the topology has
+        never run, BatchDataError if a step of the query fails.
+        """
+        from txtopo.operating.asking import ask_in
+
+        with read.reading(self._dsn) as connection:
+            return ask_in(connection, topology, name, questions)
 
     def trace(
         self,
@@ -342,6 +357,7 @@ __all__ = [
     "OrderState",
     "PreviewKind",
     "PreviewedBatch",
+    "QueryAnswer",
     "RedoLink",
     "RejectedRecord",
     "Rows",

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg2
 import pytest
 
 from tests.contracts.commit_run_contract import TOTALS, CommitRunContract
 from tests.contracts.ledger_contract import LedgerContract
-from tests.contracts.ledger_driver import TOPOLOGY, Row, lead_on, listen
+from tests.contracts.ledger_driver import FIELDS, TOPOLOGY, Row, committer, lead_on, listen
 from tests.kit.drivers import wait_until
 from tests.kit.fix_postgres import fresh_database
+from tests.kit.row_batches import RowBatches
+from txtopo.committers.count_committer import CountCommitter
 from txtopo.committers.memory.memory_ledger import MemoryLedger, MemoryPostgres
 from txtopo.committers.postgres.ledger import PostgresLedger
 from txtopo.core.values import Committed, OrderKind, RunEnded, Unknown
-from txtopo.errors import InvariantBroken, PostgresUnavailable
+from txtopo.errors import InvariantBroken, NotFoundError, PostgresUnavailable
 from txtopo.local.postgres import LocalPostgres
 from txtopo.ports import Ledger
 from txtopo.topology.components import CommitterComponent
+from txtopo.trident import MapGet, ReadOnlyMapState, TridentTopology
 
 __all__ = ["listen"]
 
@@ -386,6 +389,45 @@ class TestPostgresLedger(LedgerContract):
         world = PostgresWorld(database)
         yield world
         world.close()
+
+    def test_a_query_reads_one_state_and_names_its_batch(self, world: PostgresWorld, database: str) -> None:
+        """A batch that is committed while the query is under way is not in its answer, in none of its steps."""
+        topology = TridentTopology(TOPOLOGY)
+        rows = topology.new_stream("spout", RowBatches(FIELDS.ddl, [[]]))
+        bolt = CountCommitter("flights_count", ["carrier", "origin"], sums=["distance"])
+        state = rows.persist("by_route", bolt)
+        made = "n bigint, miles decimal(38,0)"
+        asked = topology.new_query("route", "carrier string, origin string").state_query(state, Committing(), made)
+        asked.state_query(state, MapGet(), "m bigint, d decimal(38,0)", of=("carrier", "origin"))
+        app = topology.build()
+        with pytest.raises(NotFoundError, match="no topology 'flights'"):
+            app.query("route", "AA", None, dsn=database)
+        driver = lead_on(world, committer())
+        assert app.query("route", "AA", None, dsn=database).txid == 0
+        assert isinstance(driver.commit(driver.ready(1)), Committed)
+
+        Committing.commit = staticmethod(lambda: driver.commit(driver.ready(2)))
+        try:
+            answer = app.query("route", questions=[("AA", None), ("x", "y")], dsn=database)
+        finally:
+            Committing.commit = staticmethod(lambda: None)
+
+        whole = {"carrier": "AA", "origin": None, "n": 1, "miles": 50, "m": 1, "d": 50}
+        assert answer.rows == [whole, {"carrier": "x", "origin": "y", **dict.fromkeys(("n", "miles", "m", "d"))}]
+        assert (answer.txid, answer.epoch) == (1, driver.lead.epoch)
+        after = app.query("route", "AA", None, dsn=database)
+        assert (after.txid, after.rows[0]["n"], after.rows[0]["m"]) == (2, 2, 2)
+
+
+class Committing(MapGet):
+    """Lets a batch be committed before it asks."""
+
+    commit: ClassVar[Any] = staticmethod(lambda: None)
+
+    def batch_retrieve(self, state: ReadOnlyMapState, arguments: Sequence[tuple[Any, ...]]) -> Sequence[Any]:
+        """Asks afterwards."""
+        Committing.commit()
+        return super().batch_retrieve(state, arguments)
 
 
 EMPTY = """

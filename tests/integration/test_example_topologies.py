@@ -74,6 +74,23 @@ def test_word_count_and_its_audit(
     assert main(["audit", "word_count", "--json"]) in (0, 3), capsys.readouterr().out
 
 
+def test_words_as_a_stream_and_the_query_of_their_counts(
+    run: Run, query: Query, database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a program and from the command line; the answer names the last batch."""
+    topology = example(monkeypatch, "trident_words")
+    run(topology)
+    counted = words()
+    common = counted["the"] + counted["and"]
+
+    assert dict(query("SELECT word, times FROM trident_words")) == counted
+    answer = topology.query("words", "The unheardof AND", dsn=database)
+    assert (answer.rows, answer.txid) == ([{"total": common}], 3)
+    monkeypatch.setenv("TXTOPO_DSN", database)
+    assert main(["query", "examples/trident_words.py", "words", "the and"]) == 0
+    assert capsys.readouterr().out == f"total\n{common:>5}\nas of batch 3\n"
+
+
 def test_global_count(run: Run, query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     """TT-09 (ii): global count 19, written by code of one's own; words by a second committer."""
     run(example(monkeypatch, "global_count"))

@@ -39,6 +39,11 @@ VERBS: dict[str, Verb] = {
             "txtopo trace --table flights_by_carrier --key carrier=AA --key origin=JFK",
         ),
         Verb(
+            "query",
+            "Ask a query of a topology: from its states, without Spark.",
+            'txtopo query examples/trident_words.py words "the moon"',
+        ),
+        Verb(
             "audit",
             "Recount committed batches from source to target: MATCH, MISMATCH or UNVERIFIED.",
             "txtopo audit flights 1..42",

@@ -17,14 +17,16 @@ from dataclasses import dataclass, fields, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
+from txtopo.committers.memory.memory_applying import MemoryDraft
 from txtopo.committers.memory.memory_halves import memory_half
 from txtopo.committers.memory.memory_ledger import MemoryLedger
+from txtopo.committers.memory.memory_transaction import MemoryTransaction
 from txtopo.config import Settings
 from txtopo.coordinators.memory import MemorySession
 from txtopo.core.events import End
 from txtopo.core.health import health_of
 from txtopo.core.state import Phase, PoisonPolicy, Rules, State
-from txtopo.core.values import DeadLetter, EdgeCount, Failure, FailureKind, RejectedRow
+from txtopo.core.values import DeadLetter, EdgeCount, Failure, FailureKind, RejectedRow, TransactionAttempt
 from txtopo.driver.leader_services import LeaderServices
 from txtopo.driver.planner import Planner
 from txtopo.driver.runner import Runner
@@ -38,7 +40,9 @@ from txtopo.testing.harness_rules import HarnessRules
 from txtopo.testing.inprocess import InProcessExecutor
 from txtopo.testing.simulated import SimulatedStores
 from txtopo.topology.components import Topology
+from txtopo.topology.queries import QueryAnswer, find_query
 from txtopo.topology.streams import DEFAULT_STREAM
+from txtopo.trident.answering import answer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -281,6 +285,25 @@ class TopologyHarness:
         if schema not in tables:
             raise KeyError(f"no committer counts into {schema}: there is {', '.join(sorted(tables)) or 'no table'}")
         return dict(tables[schema])
+
+    def query(self, name: str, *values: Any, questions: Sequence[Sequence[Any]] = ()) -> QueryAnswer:
+        """Ask a query of the topology, as `Topology.query` does, of what is committed now."""
+        query = find_query(self._topology, name)
+        if query.tables:
+            self._led()
+        known = self.stores.postgres.topologies.get(self._topology.name)
+        fence = None if known is None or not query.tables else known.fence
+        attempt = TransactionAttempt(0 if fence is None else fence.last_txid, 0)
+        tables = MemoryDraft(self.stores.postgres).rows_of
+        rows = answer(
+            query,
+            [*([values] if values or not questions else []), *questions],
+            attempt,
+            lambda step: MemoryTransaction(step, attempt, tables=tables),
+        )
+        return QueryAnswer(
+            rows=rows, txid=None if fence is None else fence.last_txid, epoch=None if fence is None else fence.epoch
+        )
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a committer's table, or of a view on it (`<table>_windows`, `<table>_sessions`,

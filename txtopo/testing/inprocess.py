@@ -12,10 +12,10 @@ from txtopo.config import Settings
 from txtopo.core.values import Failed, Failure, FailureKind, Outcome, TransactionAttempt, cause_of
 from txtopo.errors import BatchDataError, Fenced, StagingFailed, StoreUnavailable, TopologyError, cause_of_fault
 from txtopo.ports import Assignment, Staging, Tell, tell_nobody
-from txtopo.testing.local_tuples import LocalTuples
 from txtopo.testing.staging_results import staged
 from txtopo.topology.components import Topology
 from txtopo.topology.user_exceptions import is_of_code, said
+from txtopo.tuples.local_tuples import LocalTuples
 from txtopo.tuples.user_errors import spout_failure_of
 
 Faults = Callable[[TransactionAttempt], None]

@@ -16,6 +16,7 @@ from txtopo.errors import unreachable
 from txtopo.topology.committer_bolt import CommitterBolt
 from txtopo.topology.launch import launch
 from txtopo.topology.phases import PROCESSING, Phases, phases_of, readers_of
+from txtopo.topology.queries import QueryAnswer, StreamQuery, ask
 from txtopo.topology.spark_types import DataFrame, FrameFunction, RowsPromise, SparkSession
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
@@ -357,6 +358,8 @@ class Topology:
     """Settings for components, under Storm's names where Storm has the setting."""
     module_file: str | None = field(default=None, compare=False)
     """The Python file that built the topology; part of the code hash."""
+    queries: Mapping[str, StreamQuery] = field(default_factory=dict, compare=False)
+    """What can be asked from outside of batches, by name."""
 
     @property
     def frame_bolts(self) -> tuple[BoltComponent, ...]:
@@ -421,6 +424,19 @@ class Topology:
         from txtopo.topology.describe import describe_topology
 
         return describe_topology(self)
+
+    def query(
+        self, name: str, *values: Any, questions: Sequence[Sequence[Any]] = (), dsn: str | None = None
+    ) -> QueryAnswer:
+        """Ask a query, in this process, without Spark: with one value for each of its fields, or with several
+        `questions` at once. It reads one state of the database `dsn`, by default that of TXTOPO_DSN, `txtopo.toml` or
+        the services of `txtopo dev up`.
+
+        Raises ConfigurationError for an unknown query, for values that do not fit and if no database is configured,
+        NotFoundError if the topology has never run, StoreUnavailable if Postgres does not answer, BatchDataError if a
+        step of the query fails.
+        """
+        return ask(self, name, [*([values] if values or not questions else []), *questions], dsn)
 
     def run_cli(self, **settings: Unpack[RunSettings]) -> int:
         """Run this topology in the foreground, as `txtopo run` does: prints errors to stderr and returns the exit code.

@@ -10,7 +10,7 @@ from txtopo.core.fields import FLOAT_KINDS, Field, Fields
 from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.trident.checks import Names, known
 from txtopo.trident.join_links import How, JoinLink, SideLink, layout
-from txtopo.trident.nodes import LinkNode, MergeNode, PlanNode, RegroupNode, StreamStep
+from txtopo.trident.nodes import LinkNode, MergeNode, PlanNode, RegroupNode, StreamStep, check_together
 from txtopo.trident.static_states import LookupLink, StaticState
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def joined(
     how: How,
 ) -> PlanNode:
     """Return the node of a join: each side gets one layout, both are merged and sent by key, one task joins."""
-    if right._plan is not left._plan:
-        raise TopologyError(f"{step.who}: the other stream belongs to another topology")
+    check_together(step.who, left._plan, right._plan)
     if how not in get_args(How):
         raise TopologyError(f"{step.who}: how={how!r} is none of {', '.join(get_args(How))}")
     if (on is None) == (left_on is None and right_on is None) or (left_on is None) != (right_on is None):

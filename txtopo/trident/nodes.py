@@ -169,6 +169,32 @@ class StreamPlan:
                 raise TopologyError(f"{who}: the name {name!r} is taken by {node.step.who}")
 
 
+ANSWER = "the_answer"
+"""Component at the end of a query."""
+
+
+def query_end(plan: StreamPlan) -> PlanNode:
+    """Return the node whose tuples are the answer of a query. Raises TopologyError unless there is exactly one end."""
+    read = {parent for node in plan.nodes for parent in node.parents}
+    ends = [node for node in plan.nodes if node not in read]
+    if len(ends) > 1:
+        at = ", ".join(f"step {node.step.number} {node.step.label} at {node.step.at}" for node in ends)
+        raise TopologyError(f"query {plan.query!r} has {len(ends)} ends, {at}: merge them, or remove all but one")
+    if isinstance(ends[0], SpoutNode):
+        raise TopologyError(f"query {plan.query!r} at {ends[0].step.at} has no step")
+    return ends[0]
+
+
+def check_together(who: str, one: StreamPlan, other: StreamPlan) -> None:
+    """Raise TopologyError if two streams cannot meet."""
+    if one is other:
+        return
+    query = one.query or other.query
+    if query is None or {one.query, other.query} - {query, None}:
+        raise TopologyError(f"{who}: the other stream belongs to another topology or query")
+    raise TopologyError(f"{who}: query {query!r} is answered outside of batches, and cannot meet a stream of batches")
+
+
 def name_of(node: PlanNode) -> str | None:
     """Return the name that the user gave to a component; None: it gets one."""
     match node:

@@ -154,6 +154,8 @@ class TridentStream:
                 f"{step.who}: it is downstream of {self._node.turn}: what follows a state runs in the commit, in the "
                 f"driver, without Spark; use .arrow or .map"
             )
+        if self._plan.query is not None:
+            raise TopologyError(f"{step.who}: a query runs in the caller's process, without Spark; use .arrow or .map")
         check_function(step.who, function, ["frame"], may_yield=False)
         made = declared(step.who, fields)
         return self._added(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from txtopo.core.fields import Field, Fields
@@ -11,9 +12,22 @@ from txtopo.errors import TopologyError, TopologyTypeError
 from txtopo.topology.builder import TopologyBuilder, file_of
 from txtopo.topology.check_component import check_spout, check_tasks
 from txtopo.topology.components import Acking, Guarantee, Spout, Topology
+from txtopo.topology.queries import StreamQuery
+from txtopo.trident.answering import Answer, Questions
 from txtopo.trident.checks import Names, checked_name, declared, known
 from txtopo.trident.compiler import StreamCompiler
-from txtopo.trident.nodes import MergeNode, SpoutNode, StreamPlan, StreamStep, caller
+from txtopo.trident.nodes import (
+    ANSWER,
+    CommitterNode,
+    MergeNode,
+    QueryNode,
+    SpoutNode,
+    StreamPlan,
+    StreamStep,
+    caller,
+    check_together,
+    query_end,
+)
 from txtopo.trident.static_states import StaticRows, StaticState, static_state
 from txtopo.trident.stream import TridentStream
 
@@ -42,6 +56,7 @@ class TridentTopology:
     ) -> None:
         TopologyBuilder(name, acking=acking, guarantee=guarantee, config=config)
         self._plan = StreamPlan(name)
+        self._queries: list[StreamPlan] = []
         self._acking = acking
         self._guarantee = guarantee
         self._config = {} if config is None else dict(config)
@@ -72,6 +87,25 @@ class TridentTopology:
         found = declared(who, fields)
         return static_state(who, name, rows, known(who, found, key), found)
 
+    def new_query(self, name: str, fields: str) -> TridentStream:
+        """Return the questions of a query, as a stream (Trident's newDRPCStream): `topology.query(name, …)` asks it,
+        from outside of batches, and answers with the tuples at its end. `fields` declares the values of a question. It
+        reads states and static states, and changes nothing.
+
+        Raises TopologyError for an invalid or used name, or for fields that cannot be parsed.
+        """
+        step = StreamStep(stream=str(name), number=0, label="new_query", at=caller())
+        who = f"query {name!r} at {step.at}"
+        checked_name(who, name)
+        if any(plan.query == name for plan in self._queries):
+            raise TopologyError(f"{who}: there is a query {name!r} already")
+        plan = StreamPlan(self._plan.topology, query=name, main=self._plan)
+        found = declared(who, fields)
+        node = SpoutNode(step=step, fields=found, base=name, spout=Questions(found), tasks=None)
+        plan.add(node)
+        self._queries.append(plan)
+        return TridentStream(plan, node)
+
     def merge(self, *streams: TridentStream) -> TridentStream:
         """Return the tuples of all these streams of one batch; their fields must be equal, also in their types and
         their order.
@@ -82,7 +116,10 @@ class TridentTopology:
         if len(streams) < 2 or not all(isinstance(stream, TridentStream) for stream in streams):
             raise TopologyTypeError(f"merge at {at} needs two streams or more")
         nodes = [stream._node for stream in streams]
-        if any(stream._plan is not self._plan for stream in streams):
+        plan = streams[0]._plan
+        for stream in streams:
+            check_together(f"merge at {at}", plan, stream._plan)
+        if self._plan not in (plan, plan.main):
             raise TopologyError(f"merge at {at}: a stream of another topology")
         step = StreamStep(
             stream="+".join(dict.fromkeys(node.step.stream for node in nodes)), number=0, label="merge", at=at
@@ -104,13 +141,36 @@ class TridentTopology:
         )
         turn = next((node.turn for node in nodes if node.turn is not None), None)
         merged = MergeNode(step=step, fields=fields, parents=tuple(nodes), turn=turn, base="merge")
-        self._plan.add(merged)
-        return TridentStream(self._plan, merged)
+        plan.add(merged)
+        return TridentStream(plan, merged)
 
     def build(self, *, module_file: str | None = None) -> Topology:
         """Return the topology, frozen; as TopologyBuilder.build does.
 
         Raises TopologyError for a stream that nothing keeps, and with the first mistake in its connections.
         """
+        file = module_file or file_of(sys._getframe(1).f_code.co_filename)
+        queries = {plan.query: self._query(plan) for plan in self._queries if plan.query is not None}
+        if queries and not self._plan.nodes:
+            return Topology(
+                name=self._plan.topology, spouts=(), bolts=(), committers=(), module_file=file, queries=queries
+            )
         compiler = StreamCompiler(self._plan, acking=self._acking, guarantee=self._guarantee, config=self._config)
-        return compiler.build(module_file or file_of(sys._getframe(1).f_code.co_filename))
+        return replace(compiler.build(file), queries=queries)
+
+    def _query(self, plan: StreamPlan) -> StreamQuery:
+        """Return a query, compiled to a topology of its own."""
+        end = query_end(plan)
+        sink = CommitterNode(
+            step=end.step, fields=Fields(()), parents=(end,), base=ANSWER, name=ANSWER, committer=Answer()
+        )
+        whole = StreamPlan(plan.topology, query=plan.query, main=plan.main, nodes=[*plan.nodes, sink])
+        compiler = StreamCompiler(whole, acking="batch", guarantee="exactly_once", config={})
+        asked = (node.query.question.state.table for node in plan.nodes if isinstance(node, QueryNode))
+        return StreamQuery(
+            name=plan.query or "",
+            fields=plan.nodes[0].fields,
+            topology=compiler.build(None),
+            answer=ANSWER,
+            tables=tuple(dict.fromkeys(asked)),
+        )

@@ -150,7 +150,7 @@ def test_merge_needs_equal_fields_of_one_topology() -> None:
     one, two = topology.new_stream("one", texts(["a"])), topology.new_stream("two", RowBatches("n int", [[(1,)]]))
     with pytest.raises(TopologyError, match="merge needs equal fields; 'one' has `line` string, and 'two' has `n` int"):
         topology.merge(one, two)
-    with pytest.raises(TopologyError, match="a stream of another topology"):
+    with pytest.raises(TopologyError, match="another topology"):
         topology.merge(one, lines())
     with pytest.raises(TopologyTypeError, match="needs two streams"):
         topology.merge(one)
