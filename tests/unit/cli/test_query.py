@@ -48,7 +48,7 @@ def test_a_query_without_tables_needs_no_database(tmp_path: Path, capsys: pytest
 def test_values_are_of_the_types_of_their_fields() -> None:
     fields = parse_fields("a string, b decimal(10,2), c date, d boolean")
     assert typed("q", fields, ("1", "2.5", "2026-01-31", "true")) == ("1", Decimal("2.50"), date(2026, 1, 31), True)
-    with pytest.raises(ConfigurationError, match="query q is asked with .* and got 1 values"):
+    with pytest.raises(ConfigurationError, match=r"query q is asked with .* and got 1 values"):
         typed("q", fields, ("1",))
 
 
