@@ -183,7 +183,7 @@ def _run_cli(topology: Topology, settings: RunSettings) -> int:
 
 def _ask(topology: Topology, name: str, questions: Sequence[Sequence[Any]], dsn: str | None) -> QueryAnswer:
     from txtopo.client import connect
-    from txtopo.operating.asking import ask_without_tables
+    from txtopo.operating.ask_queries import ask_without_tables
 
     answer = ask_without_tables(topology, name, questions)
     return connect(dsn).query(topology, name, *questions) if answer is None else answer

@@ -28,7 +28,7 @@ from txtopo.driver.load_application import code_hash, load_application, needs_sp
 from txtopo.driver.run_result import RunResult
 from txtopo.driver.signals import StopSignals
 from txtopo.driver.system_clock import SystemClock
-from txtopo.driver.takeover import CandidateIdentity, Leadership, is_opaque, noting_halts, take_lead
+from txtopo.driver.takeover import CandidateIdentity, Leadership, check_can_run, is_opaque, noting_halts, take_lead
 from txtopo.driver.wiring import candidate_of, make_leader, rules_of
 from txtopo.driver.work_queues import ThreadWorkQueues
 from txtopo.errors import (
@@ -39,7 +39,6 @@ from txtopo.errors import (
     LeadLost,
     PostgresUnavailable,
     StoreUnavailable,
-    TopologyError,
     ZooKeeperUnavailable,
     raise_if_full,
 )
@@ -116,12 +115,7 @@ def drive_to_end(
 ) -> RunResult:
     """Lead, in one or more candidacies, until the run has an end; returns how it ended. Raises TxtopoError."""
     armed = arm_from_environment()
-    if not topology.spouts:
-        raise TopologyError(
-            f"topology {topology.name} has only queries ({', '.join(topology.queries)}): there is nothing to run; "
-            f"`txtopo query` asks them"
-        )
-    is_opaque(topology)  # A topology that mixes opaque and other spouts is refused before anything is started.
+    check_can_run(topology)
     reporter = Reporter(topology.name, quiet=settings.quiet)
     if armed:
         reporter.say(f"failpoints are armed: {os.environ['TXTOPO_FAILPOINTS']}")

@@ -156,7 +156,7 @@ class Client:
         Raises ConfigurationError for an unknown query and for values that do not fit, NotFoundError if the topology has
         never run, BatchDataError if a step of the query fails.
         """
-        from txtopo.operating.asking import ask_in
+        from txtopo.operating.ask_queries import ask_in
 
         with read.reading(self._dsn) as connection:
             return ask_in(connection, topology, name, questions)

@@ -26,7 +26,7 @@ def query(context: click.Context, application: str, name: str, values: tuple[str
     """
     from txtopo.client import Client
     from txtopo.driver.load_application import load_application
-    from txtopo.operating.asking import ask_without_tables
+    from txtopo.operating.ask_queries import ask_without_tables
     from txtopo.reports.answer_text import answer_json, answer_text
     from txtopo.topology.queries import find_query
 

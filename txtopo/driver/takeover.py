@@ -28,6 +28,7 @@ from txtopo.errors import (
 )
 from txtopo.ports import Candidacy, Claim, Claimed, Coordinator, CoordinatorView, Ledger
 from txtopo.topology.components import Topology
+from txtopo.topology.queries import check_has_batches
 
 _NO_PLANS = (1 << 63) - 1
 """Higher than every txid."""
@@ -86,6 +87,14 @@ def is_opaque(topology: Topology) -> bool:
             f"separate topologies"
         )
     return True in by_kind
+
+
+def check_can_run(topology: Topology) -> None:
+    """Raise TopologyError, before anything is started, for a topology that has no batches, or that mixes opaque and
+    other spouts.
+    """
+    check_has_batches(topology)
+    is_opaque(topology)
 
 
 def take_lead(

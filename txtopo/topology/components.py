@@ -429,7 +429,7 @@ class Topology:
         self, name: str, *values: Any, questions: Sequence[Sequence[Any]] = (), dsn: str | None = None
     ) -> QueryAnswer:
         """Ask a query, in this process, without Spark: with one value for each of its fields, or with several
-        `questions` at once. It reads one state of the database `dsn`, by default that of TXTOPO_DSN, `txtopo.toml` or
+        `questions` together. It reads one state of the database `dsn`, by default that of TXTOPO_DSN, `txtopo.toml` or
         the services of `txtopo dev up`.
 
         Raises ConfigurationError for an unknown query, for values that do not fit and if no database is configured,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from txtopo.core.fields import Fields
-from txtopo.errors import ConfigurationError, unreachable
+from txtopo.errors import ConfigurationError, TopologyError, unreachable
 
 if TYPE_CHECKING:
     from txtopo.topology.components import Topology
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamQuery:
-    """A query, compiled: a topology of its own, whose spout emits the questions."""
+    """A query, compiled to a topology whose spout emits the questions."""
 
     name: str
     fields: Fields
@@ -57,6 +57,15 @@ def ask_with(asker: Asker) -> None:
 def ask(topology: Topology, name: str, questions: Sequence[Sequence[Any]], dsn: str | None) -> QueryAnswer:
     """Ask a query of a topology."""
     return _askers[0](topology, name, questions, dsn) if _askers else unreachable("nobody has said who asks queries")
+
+
+def check_has_batches(topology: Topology) -> None:
+    """Raise TopologyError for a topology that has only queries: it has no batches, so it is not run."""
+    if not topology.spouts:
+        raise TopologyError(
+            f"topology {topology.name} has only queries ({', '.join(topology.queries)}): there is nothing to run; "
+            f"`txtopo query` asks them"
+        )
 
 
 def find_query(topology: Topology, name: str) -> StreamQuery:

@@ -54,7 +54,7 @@ class Questions(Spout):
         return {"kind": "questions", "fields": self.fields.ddl}
 
 
-class Answer(BatchCommitter):
+class QueryEnd(BatchCommitter):
     """Stands at the end of a query; its rows are the answer."""
 
     def commit(self, transaction: CommitTransaction, rows: Sequence[Tuple], collector: CommitCollector) -> int | None:

@@ -13,7 +13,7 @@ from txtopo.topology.builder import TopologyBuilder, file_of
 from txtopo.topology.check_component import check_spout, check_tasks
 from txtopo.topology.components import Acking, Guarantee, Spout, Topology
 from txtopo.topology.queries import StreamQuery
-from txtopo.trident.answering import Answer, Questions
+from txtopo.trident.answering import QueryEnd, Questions
 from txtopo.trident.checks import Names, checked_name, declared, known
 from txtopo.trident.compiler import StreamCompiler
 from txtopo.trident.nodes import (
@@ -162,7 +162,7 @@ class TridentTopology:
         """Return a query, compiled to a topology of its own."""
         end = query_end(plan)
         sink = CommitterNode(
-            step=end.step, fields=Fields(()), parents=(end,), base=ANSWER, name=ANSWER, committer=Answer()
+            step=end.step, fields=Fields(()), parents=(end,), base=ANSWER, name=ANSWER, committer=QueryEnd()
         )
         whole = StreamPlan(plan.topology, query=plan.query, main=plan.main, nodes=[*plan.nodes, sink])
         compiler = StreamCompiler(whole, acking="batch", guarantee="exactly_once", config={})
