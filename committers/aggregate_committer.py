@@ -19,6 +19,7 @@ from txtopo.topology.committer_bolt import (
     result_fields,
 )
 from txtopo.topology.event_windows import CELL_KINDS, Cell, TimeWindow, check_zone, width_us
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 
 KEYS_MAX = 30
@@ -196,6 +197,13 @@ class AggregateCommitter(CommitterBolt):
 
     def parts(self) -> Mapping[str, CommitterBolt]:
         return self._parts
+
+    def table_by_key(self, inputs: Fields) -> KeyedTable | None:
+        if self.distinct:
+            return None  # these numbers are in a view
+        aggregation = self.aggregation()
+        has, width = result_fields(aggregation, inputs).items, len(aggregation.sources)
+        return KeyedTable(table=self.table, keys=Fields(has[:width]), values=Fields(has[width:]))
 
     def declared_outputs(self, who: str) -> Mapping[str, Stream]:
         return {} if self.values is None else {DEFAULT_STREAM: Stream(self.values)}

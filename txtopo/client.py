@@ -61,7 +61,7 @@ from txtopo.reports.tables import Rows
 from txtopo.reports.timeline import EventKind, Timeline, TimelineEvent
 from txtopo.reports.trace import Contribution, Target, Trace, UntraceableError
 from txtopo.topology.components import Topology
-from txtopo.topology.queries import QueryAnswer
+from txtopo.topology.queries import QueryAnswer, StreamQuery
 
 
 def connect(dsn: str | None = None) -> Client:
@@ -363,6 +363,7 @@ __all__ = [
     "Rows",
     "SourceFile",
     "Span",
+    "StreamQuery",
     "Target",
     "TimelineEvent",
     "TopologyState",

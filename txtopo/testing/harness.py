@@ -286,7 +286,7 @@ class TopologyHarness:
             raise KeyError(f"no committer counts into {schema}: there is {', '.join(sorted(tables)) or 'no table'}")
         return dict(tables[schema])
 
-    def query(self, name: str, *values: Any, questions: Sequence[Sequence[Any]] = ()) -> QueryAnswer:
+    def query(self, name: str, *values: object, questions: Sequence[Sequence[Any]] = ()) -> QueryAnswer:
         """Ask a query of the topology, as `Topology.query` does, of what is committed now."""
         query = find_query(self._topology, name)
         if query.tables:

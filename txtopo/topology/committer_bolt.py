@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import unreachable
 from txtopo.topology.event_windows import Cell, KeySource, TimeWindow
+from txtopo.topology.keyed_table import KeyedTable
 from txtopo.topology.spec_method import SpecMethod
 from txtopo.topology.streams import DEFAULT_STREAM, Stream
 from txtopo.topology.user_exceptions import note_component
@@ -151,6 +152,12 @@ class CommitterBolt(ABC):
     @property
     def row_keys(self) -> RowKeys | None:
         """What identifies the rows that it stores; None: nothing, or it stores no rows."""
+        return None
+
+    def table_by_key(self, inputs: Fields) -> KeyedTable | None:
+        """Return its table, for an input with these fields, if it has one row for each key, which others may read with
+        `reads`; None: it has none.
+        """
         return None
 
     def parts(self) -> Mapping[str, CommitterBolt]:

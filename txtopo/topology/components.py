@@ -401,10 +401,11 @@ class Topology:
         for item in self.committers:
             if not item.bolt.commits_in_runs:
                 return f"committer {item.name} is a {type(item.bolt).__name__}, which commits batches one by one"
-            if item.outputs:
-                return f"committer {item.name} passes on what it has, in the commit of each batch"
             if self.phases[item.name] != PROCESSING:
                 return f"committer {item.name} is downstream of a committer, so it runs in the commit of each batch"
+        for item in self.committers:
+            if item.outputs:
+                return f"committer {item.name} passes on its values, in the commit of each batch"
         return None
 
     def fields_of(self, source: str, stream: str = DEFAULT_STREAM) -> Fields | None:
@@ -426,7 +427,7 @@ class Topology:
         return describe_topology(self)
 
     def query(
-        self, name: str, *values: Any, questions: Sequence[Sequence[Any]] = (), dsn: str | None = None
+        self, name: str, *values: object, questions: Sequence[Sequence[Any]] = (), dsn: str | None = None
     ) -> QueryAnswer:
         """Ask a query, in this process, without Spark: with one value for each of its fields, or with several
         `questions` together. It reads one state of the database `dsn`, by default that of TXTOPO_DSN, `txtopo.toml` or

@@ -8,8 +8,6 @@ from txtopo.committers.aggregate_committer import AggregateCommitter
 from txtopo.committers.count_committer import CountCommitter
 from txtopo.core.fields import DECIMAL_PRECISION_MAX, Field, Fields, FieldType
 from txtopo.errors import TopologyError
-from txtopo.topology.committer_bolt import CommitterBolt, result_fields
-from txtopo.topology.keyed_table import KeyedTable
 from txtopo.trident.aggregates import AnyAggregator, Count, CountDistinct, Max, Min, Sum
 
 
@@ -74,15 +72,6 @@ def committer_of(
         f"{who}: a table keeps Count(), Sum, Min, Max and CountDistinct; for {type(aggregator).__name__} write a "
         f"BatchCommitter and .persist, or aggregate each batch and persist what it gives"
     )
-
-
-def table_of(committer: CommitterBolt, fields: Fields) -> KeyedTable | None:
-    """Return what can be asked of a committer that reads these fields; None: nothing."""
-    if not isinstance(committer, AggregateCommitter) or committer.distinct:
-        return None
-    aggregation = committer.aggregation()
-    has, width = result_fields(aggregation, fields).items, len(aggregation.sources)
-    return KeyedTable(table=committer.table, keys=Fields(has[:width]), values=Fields(has[width:]))
 
 
 def _type_of(before: Fields, name: str) -> FieldType:

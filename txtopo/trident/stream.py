@@ -52,7 +52,6 @@ from txtopo.trident.nodes import (
     chain_before,
 )
 from txtopo.trident.state_query import QueryFunction
-from txtopo.trident.states import table_of
 from txtopo.trident.static_states import StaticState
 
 
@@ -385,7 +384,7 @@ class TridentStream:
             name=name,
             committer=committer,
             emitting=emitting,
-            table=table if table is not None else table_of(committer, self.fields),
+            table=table if table is not None else committer.table_by_key(self.fields),
         )
         self._plan.add(node)
         return node

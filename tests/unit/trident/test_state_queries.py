@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.kit.row_batches import RowBatches, texts
-from txtopo import CountCommitter
+from txtopo import CountCommitter, TopologyBuilder
 from txtopo.errors import Halted, TopologyError, TopologyTypeError
 from txtopo.testing import TopologyHarness
 from txtopo.trident import (
@@ -97,7 +97,16 @@ def test_a_state_whose_values_nobody_reads_passes_nothing_on() -> None:
     assert app.single_commits is None
     loud = TridentTopology("loud")
     kept(counted(loud)[1].new_values())
-    assert loud.build().single_commits == "committer words passes on what it has, in the commit of each batch"
+    assert loud.build().single_commits == (
+        "committer kept is downstream of a committer, so it runs in the commit of each batch"
+    )
+    alone = TopologyBuilder("alone")
+    alone.set_spout("lines", texts(*BATCHES))
+    alone.set_committer_bolt("lines_seen", CountCommitter("t", ["line"], values="line string")).shuffle_grouping(
+        "lines"
+    )
+    why = "committer lines_seen passes on its values, in the commit of each batch"
+    assert alone.build().single_commits == why
 
 
 @pytest.mark.parametrize("order", ["query first", "state first"])
