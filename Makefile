@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.txtopo-installed
 
-.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-kafka bench-staging bench-memory simulate clean
+.PHONY: setup demo test test-unit test-night attack check bench bench-peers bench-pace bench-words bench-rejected bench-formats bench-kafka bench-tables bench-staging bench-memory simulate clean
 
 setup: $(STAMP)
 
@@ -79,6 +79,11 @@ bench-formats: setup
 KAFKA ?=
 bench-kafka: setup
 	@$(BIN)/python -m benchmarks.kafka $(KAFKA)
+
+# Rows of a table a CPU second, compared with a bare SELECT and a bare COPY of the same rows. TABLES names options of `python -m benchmarks.tables`.
+TABLES ?=
+bench-tables: setup
+	@$(BIN)/python -m benchmarks.tables $(TABLES)
 
 # The largest memory of driver, JVM and Python workers for a small and a large file. MEMORY names options of `python -m benchmarks.memory`, such as MEMORY="200 20000".
 MEMORY ?=

@@ -6,6 +6,7 @@ import random
 import re
 import threading
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -39,6 +40,7 @@ from txtopo.errors import BatchDataError
 from txtopo.local.processes import wait_until
 from txtopo.spouts.partitioned import NOTHING
 from txtopo.spouts.table import pieced_spout, table_coordinator
+from txtopo.spouts.table.database import one_snapshot
 from txtopo.spouts.table.table_coordinator import TableCoordinator
 from txtopo.topology.components import Tally
 
@@ -103,6 +105,35 @@ def audited_rows(metadata: Metadata) -> list[tuple[object, ...]]:
     """The rows of a batch as the audit reads them."""
     reader = TableReader(metadata["format"], parse_fields(metadata["schema"]))
     return [tuple(read.values) for read in reader.read(metadata["names"][0], range_of(metadata))]
+
+
+def test_a_table_that_was_renamed_is_not_read_from_its_beginning(shop: str) -> None:
+    """Its ranges go on under their name, also in a new schema; a redo of them reads the table by its new name."""
+    run(shop, "insert into orders (shop, price) values ('a', 1)")
+    first = planned(coordinator_of(orders()))
+    run(shop, "alter table orders rename to sales; create schema x; alter table sales set schema x")
+    run(shop, "insert into x.sales (shop, price) values ('b', 2)")
+    spout = orders(table="x.sales")
+    coordinator = coordinator_of(spout, previous=first)
+    second = planned(coordinator, first, 2)
+    assert (second["names"], ids(rows_of(spout, second))) == (["public.orders"], [2])
+    assert ids(rows_of(spout, coordinator.initialize_redo(first))) == [1]
+    assert ids(rows_of(spout, planned(coordinator_of(spout)))) == [1, 2]
+
+
+def test_statements_of_a_look_have_one_snapshot_and_write_nothing(shop: str) -> None:
+    """What one of them says of the server is true for the rows of the next."""
+    with (
+        closing(orders().database.connect()) as connection,
+        pytest.raises(BatchDataError, match="read-only transaction"),
+        one_snapshot(connection, "orders") as cursor,
+    ):
+        cursor.execute("select count(*) from orders")
+        before = cursor.fetchone()
+        run(shop, "insert into orders (shop, price) values ('s', 1)")
+        cursor.execute("select count(*) from orders")
+        assert cursor.fetchone() == before == (0,)
+        cursor.execute("delete from orders")
 
 
 def test_ranges_are_cut_alike_by_tasks_and_audit(shop: str) -> None:
@@ -383,7 +414,9 @@ def test_a_table_is_read_through_sqlalchemy_by_its_key(shop: str, monkeypatch: p
     run(
         shop,
         "create table t (id bigint primary key, price numeric(10,2), at timestamptz, day date, raw bytea, ok boolean, "
-        "ratio float8, name text); alter database " + shop.rsplit("/", 1)[1] + " set timezone = 'Asia/Tokyo'",
+        "ratio float8, name text, other xid8); alter database "
+        + shop.rsplit("/", 1)[1]
+        + " set timezone = 'Asia/Tokyo'",
     )
     monkeypatch.setenv("SHOP_URL", shop.replace("postgresql://", "postgresql+psycopg2://"))
     fields = "id bigint, price decimal(10,2), at timestamp, day date, raw binary, ok boolean, ratio double, name string"

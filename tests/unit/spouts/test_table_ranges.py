@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from txtopo.spouts.table.row_ranges import (
     settled_by,
 )
 from txtopo.spouts.table.table_coordinator import TableCoordinator
-from txtopo.spouts.table.table_reading import _check_horizon
+from txtopo.spouts.table.table_reading import _check_horizon, _checked
 from txtopo.spouts.table.table_statements import Statements
 from txtopo.topology.components import SpoutContext, Tally
 
@@ -52,6 +53,15 @@ def test_a_horizon_is_used_when_the_disk_has_what_is_below() -> None:
     assert Settling(9, 8192 + 24).is_on_disk(8192)
     assert not Settling(9, 8192 + 80).is_on_disk(8192)
     assert not Settling(9, 8193 + 24).is_on_disk(8193)
+
+
+def test_a_row_whose_hash_is_0_is_counted() -> None:
+    """The sum alone does not see it."""
+    asking = Statements(("public", "t"), settled_by("xmin"), ("id",), ("id",))
+    found = pa.table({"c0": [b"1", b"2"], "c1": [b"5", b"0"]})
+    assert _checked("t", 0, {"rows": 2, "sum": f"{5:016x}"}, found, asking).num_rows == 2
+    with pytest.raises(BatchDataError, match=r"planned with 1 rows .* found 2"):
+        _checked("t", 0, {"rows": 1, "sum": f"{5:016x}"}, found, asking)
 
 
 def look(horizon: int, written: int, on_disk: int) -> Look:

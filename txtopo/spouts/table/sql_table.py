@@ -5,6 +5,7 @@ to be exact.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -49,14 +50,15 @@ class SqlTable:
 def look_up(connection: Connection, table: str, fields: Fields, key: str | None) -> SqlTable:
     """Read the catalog. Raises BatchDataError for a table that cannot be read."""
     from sqlalchemy import inspect
-    from sqlalchemy.exc import NoSuchTableError
+    from sqlalchemy.exc import NoSuchTableError, SAWarning
 
     schema, _, name = table.rpartition(".")
     inspector = inspect(connection)
     if name in inspector.get_view_names(schema or None):
         raise refused(table, "it is a view, whose rows may come in another order than their keys: name a table")
     try:
-        columns = {column["name"]: column for column in inspector.get_columns(name, schema or None)}
+        with warnings.catch_warnings(category=SAWarning, action="ignore"):  # A type that is unknown is refused below.
+            columns = {column["name"]: column for column in inspector.get_columns(name, schema or None)}
         primary = inspector.get_pk_constraint(name, schema or None)["constrained_columns"]
         unique: list[Sequence[str | None]] = []
         unique += [one["column_names"] for one in inspector.get_unique_constraints(name, schema or None)]

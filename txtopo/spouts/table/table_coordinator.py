@@ -96,14 +96,14 @@ class TableCoordinator:
 
     def partition_names(self, known: Mapping[str, Any]) -> Sequence[str]:
         """Look at the table and the server, for the question that follows. Raises BatchDataError for a table that
-        cannot be read exactly once.
+        cannot be read exactly once. A table that was renamed keeps the name of its ranges, and is not read again.
         """
         with self._snapshot() as cursor:
             table = look_up(cursor, self._cuts.table)
             self._key = checked_key(table, self._cuts.fields, self._cuts.settled, self._cuts.key)
-            self._name, self._table = table.shown, (table.schema, table.name)
-            self._oid = table.oid
-            self._look = look_at(cursor, table.oid)
+            self._table, self._oid = (table.schema, table.name), table.oid
+            self._look = look = look_at(cursor, table.oid)
+            self._name = next((name for name, last in known.items() if _is_of(last, look)), table.shown)
             if self._cuts.settled.column is not None:
                 self._check_given_out(cursor)
         self._settle(self._look)
@@ -147,7 +147,7 @@ class TableCoordinator:
 
     def range_again(self, partition: str, planned: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the same range with the rows that are in it now, for a redo. Raises BatchDataError as `next_range`."""
-        self.partition_names({})
+        self.partition_names({partition: planned})
         look = self._look
         if look is None or partition != self._name:
             raise refused(partition, f"the spout reads table {self._name} now", "other table")
@@ -218,14 +218,14 @@ class TableCoordinator:
         """Raise BatchDataError for rows with ids that belong to no transaction of this server: they would be read when
         it comes to these ids, if ever.
         """
-        column = self._cuts.settled.column
+        column, table = self._cuts.settled.column, ".".join(self._table)
         cursor.execute(self._statements.not_given_out())
         lowest, upcoming = cursor.fetchone()
         if lowest is not None:
             raise refused(
                 self._name,
                 f"rows have transaction ids from {lowest} on, and the server will give out {upcoming} next: they were "
-                f"copied from another server; give them the id of a new transaction: update {self._name} set {column} "
+                f"copied from another server; give them the id of a new transaction: update {table} set {column} "
                 f"= default where {column} >= '{upcoming}'",
                 "ids of another server",
             )
@@ -327,6 +327,14 @@ def look_at(cursor: Any, oid: int) -> Look:
         oid=number,
         file=file,
     )
+
+
+def _is_of(last: Mapping[str, Any] | None, look: Look) -> bool:
+    """Return True if a range is of the table that was found, whatever its name was then."""
+    if last is None or last["table"] != look.oid:
+        return False
+    # After a failover the same server has another timeline: whether it may go on is decided by `check_after`.
+    return bool(last["server"].partition("/")[0] == look.server.partition("/")[0])
 
 
 def _halting(words: str, table: str, fault: str) -> BatchDataError:
