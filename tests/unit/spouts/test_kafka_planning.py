@@ -132,6 +132,19 @@ def test_an_opaque_spout_says_what_it_misses_of_a_partition_that_was_empty() -> 
     assert driver.said == ["t/1: offsets 0 to 3 have expired before they were planned, and are counted nowhere"]
 
 
+def test_an_opaque_spout_says_what_expires_before_its_first_batch_is_planned_again() -> None:
+    """No earlier batch says where it began."""
+    driver = Driver(Brokers({"t/0": (2, 9)}), kind="opaque", max_records=4).start()
+    assert driver.plan() == {"t/0": (2, 6)}
+    discarded = driver.last
+    assert discarded is not None
+    driver.brokers.held_now["t/0"] = (5, 9)
+    assert driver.plan_again(discarded, None) == {"t/0": (5, 9)}
+    assert driver.last is not None
+    assert driver.last["partitions"][0]["range"]["lost"] == [2, 5]
+    assert driver.said == ["t/0: offsets 2 to 4 have expired before they were planned, and are counted nowhere"]
+
+
 def test_a_partition_that_its_topic_got_later_begins_at_0() -> None:
     """Also with a time to start from: then at the first message of that time."""
     driver = Driver(Brokers({"t/0": (5, 6)})).start()

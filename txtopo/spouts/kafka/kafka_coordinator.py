@@ -70,6 +70,7 @@ class KafkaCoordinator:
         self._group = None if cutting.group_id is None else GroupOffsets(self._topics, cutting.group_id, say)
         self._shares: Mapping[str, int] = {}
         self._starts: dict[str, int] = {}
+        """Where the first range of a partition began, which may be planned again."""
         self._is_fresh = False
         self._planned: frozenset[str] = frozenset()
         """Topics with a range in the last batch."""
@@ -120,7 +121,7 @@ class KafkaCoordinator:
             if last is None and partition_of_name(partition)[0] in self._planned:
                 # Its topic got it since: what was there had a mark. So it begins at 0.
                 last = self._mark(held, 0)
-            found = self._first(partition, held, share) if last is None else self._next(partition, last, held, share)
+            found = self._begin(partition, held, share) if last is None else self._next(partition, last, held, share)
         except ExpiredError as error:
             raise BatchDataError(str(error), component=COMPONENT, position=partition, fault="offsets expired") from None
         except OtherTopicError as error:
@@ -212,6 +213,16 @@ class KafkaCoordinator:
         """Return the empty range after which the messages of a partition count."""
         start = self._cutting.start
         return mark(held, place, start if isinstance(start, int) else None)
+
+    def _begin(self, name: str, held: Held, share: int) -> dict[str, Any] | None:
+        """Return the first range of a partition, or what is left of it if it is planned again and offsets expired."""
+        began = self._starts.get(name)
+        if self._cutting.opaque and began is not None and began < held.first:
+            return range_after(name, self._mark(held, began), held, share, goes_on=True)
+        found = self._first(name, held, share)
+        if found is not None:
+            self._starts.setdefault(name, int(found["start"]))
+        return found
 
     def _first(self, name: str, held: Held, share: int) -> dict[str, Any] | None:
         """Return the first range of a partition. An empty one marks the place after which messages count: without it,
