@@ -611,3 +611,28 @@ def test_a_table_is_counted_and_explain_says_what_the_guarantee_stands_on(shop: 
         "rows -> by_shop: exactly_once (transactional spout), if every row can be seen within 0 s after any row with a "
         "higher key"
     ) in text
+
+
+def test_a_row_that_was_deleted_is_not_counted_for_one_that_comes_late(shop: Path) -> None:
+    """Once it was noticed that rows are gone, those that are left count."""
+    add(shop, 1, 2, 5)
+    spout = orders()
+    half = half_of(spout)
+    first = planned(half)
+    run(shop, "delete from orders where id = 2")
+    add(shop, 10)
+    second = planned(half, first, 2)
+    add(shop, 3, 20)
+    with pytest.raises(BatchDataError, match="1 rows with keys up to 10"):
+        planned(half, second, 3)
+
+
+def test_the_place_of_a_start_at_the_end_does_not_move_before_it_is_planned(shop: Path) -> None:
+    """Rows that come between two questions are in the second batch."""
+    add(shop, 1)
+    half = orders(start="latest").get_coordinator({}, context(Clock()))
+    half.partition_names({})
+    first = half.next_range("orders", None)
+    add(shop, 2)
+    half.partition_names({})
+    assert half.next_range("orders", None) == first
